@@ -13,7 +13,6 @@ import contextlib
 import contextvars
 import functools
 import gc
-import inspect
 import sys
 import threading
 import types
@@ -52,23 +51,6 @@ def read_by(layer: Any) -> list[Any]:
     return [
         each for node in layer._inbound_nodes for each in node.input_tensors
     ]
-
-
-def called_for_training(model: Any) -> list[str]:
-    """Returns the layers that a model is told to call with `training=True`."""
-    return [
-        node.operation.name
-        for layer in layers_within(model)
-        for nodes in getattr(layer, "_nodes_by_depth", {}).values()
-        for node in nodes
-        if node.arguments.kwargs.get("training") is True
-        and _default_of(node.operation.call, "training") is not True
-    ]
-
-
-def _default_of(function: Any, name: str) -> Any:
-    parameter = inspect.signature(function).parameters.get(name)
-    return None if parameter is None else parameter.default
 
 
 def layers_within(layer: Any) -> Iterator[Any]:

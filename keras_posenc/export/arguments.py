@@ -35,7 +35,7 @@ tokenizer's `max_length` or `sequence_length` if that is less, or the
 longest that the model takes. Inputs with several dynamic axes besides
 the batch (images, volumes) have this length along each of them, and
 then along one of them, the others being half as long or so. Their
-default is 64 for two axes, 32 for three, 16 for more, or the next
+default is 64 for two axes, 16 for three, 8 for four, or the next
 length that the model takes. They have up to 2**23 numbers: 512 by 512
 pixels of 3 channels, but 35 by 35 by 35 cells of 64.
 """,
@@ -50,8 +50,7 @@ rates equal: the report counts these examples.
     "limits": """
 What a quantized file may lose, a dict of limits by name, such as
 `{"sqnr": 20}`. Those left out have their defaults, and the report gives
-each number next to its limit. One that nothing was measured for is
-reported as not verified:
+each number next to its limit:
 
 - `"sqnr"`: least signal to quantization noise ratio of an output, in
   dB: `10 * log10(sum((y - mean(y))**2) / sum((y - file)**2))`. The mean
@@ -72,9 +71,7 @@ reported as not verified:
   compared token by token.
 - `"perplexity"`: largest perplexity of a generator's file, as a
   multiple of the model's, on these texts and on the second halves of
-  the `samples`; 1.1 by default. The perplexity under the model of what
-  the file generates without sampling may be as many times that of the
-  model's most likely tokens.
+  the `samples`; 1.1 by default.
 
 These numbers are of the samples, if there are any, else of generated
 inputs; for other inputs the outputs must be finite.

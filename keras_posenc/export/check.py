@@ -11,7 +11,6 @@ import numpy as np
 
 from keras_posenc.export.errors import ExportVerificationError
 from keras_posenc.export.inspect import Inspection
-from keras_posenc.export.model_protocol import Offers
 from keras_posenc.export.notes import AGAINST_NAN, notes
 from keras_posenc.export.probes.compare import (
     difference,
@@ -24,12 +23,12 @@ from keras_posenc.export.probes.generate import Probe
 from keras_posenc.export.probes.likelihoods import (
     TOKEN_SCORE,
     Likelihoods,
-    of_choices,
+    of_generated,
     of_targets,
 )
 from keras_posenc.export.probes.quality import qualities
 from keras_posenc.export.probes.reference import Reference
-from keras_posenc.export.probes.rounding import MOST, without_rounding
+from keras_posenc.export.probes.repeats import MOST, without_rounding
 from keras_posenc.export.probes.samples import describe_example
 from keras_posenc.export.report import CaseReport, VerificationReport
 from keras_posenc.export.signatures.labels import CLASSES, is_labels
@@ -72,13 +71,6 @@ def compare(
         examples=probe.examples,
         allowed=_allowed(probe, reference),
     )
-
-    def judged(got: Mapping[str, Any]) -> CaseReport:
-        try:
-            return _judged(case, probe, got, reference)
-        except _Unlike as error:
-            return _failed(case, error)
-
     try:
         got = _outputs(probe, response)
     except _Unlike as error:
@@ -89,7 +81,7 @@ def compare(
         # change which of two equal ones is the highest.
         outputs = {**probe.outputs, **labels(dict(got))}
         probe = dataclasses.replace(probe, outputs=outputs)
-    found = judged(got)
+    found = _judged(case, probe, got, reference)
     if found.is_right or reference.quantization is not None:
         return found
     kept, left_out = without_rounding(
@@ -99,9 +91,10 @@ def compare(
         reference.scales[probe.signature],
         case.allowed,
     )
-    rounded = dataclasses.replace(judged(kept), undetermined=left_out)
+    rounded = _judged(case, probe, kept, reference)
     if not rounded.is_right:
         return found
+    rounded = dataclasses.replace(rounded, undetermined=left_out)
     if not (left_out or probe.extremes):
         reference.notes.append(
             f"rounding alone, with {probe}: {found.where} differs by "
@@ -167,11 +160,14 @@ def _judged(
     name, is_exact = probe.signature, reference.quantization is None
     expected = probe.outputs
     by_likelihood = name in reference.by_likelihood
-    for output, wanted in expected.items():
-        if wanted.dtype == object and not by_likelihood:
-            _check_texts(output, got[output], wanted)
-        elif is_float(wanted):
-            _check_finite(probe, output, got[output], wanted, by_likelihood)
+    try:
+        for output, wanted in expected.items():
+            if wanted.dtype == object and not by_likelihood:
+                _check_texts(output, got[output], wanted)
+            elif is_float(wanted):
+                _check_finite(probe, output, got[output], wanted, by_likelihood)
+    except _Unlike as error:
+        return _failed(case, error)
     likelihoods = _likelihoods(probe, got, reference)
     case = dataclasses.replace(case, likelihoods=likelihoods)
     if by_likelihood:
@@ -181,13 +177,15 @@ def _judged(
         for output, value in expected.items()
         if is_exact or is_float(value)  # others: see `quality`
     }
-    apart = difference(
+    apart, where = difference(
         compared, got, reference.scales[name], examples=probe.extremes
     )
     is_nothing = all(
         is_float(x) and x.size and is_nan(x).all() for x in expected.values()
     )
-    return dataclasses.replace(case, **vars(apart), is_nan=is_nothing)
+    return dataclasses.replace(
+        case, largest_difference=apart, where=where, is_nan=is_nothing
+    )
 
 
 def _check_texts(name: str, got: Any, wanted: Any) -> None:
@@ -233,20 +231,13 @@ def _likelihoods(
     """Returns likelihoods of texts, if any."""
     rescore = reference.rescores.get(probe.signature)
     if rescore is not None and probe.signature in reference.by_likelihood:
-        found, error = of_choices(probe.inputs, probe.outputs, got, rescore)
-        if error is not None:
-            raise _Unlike(error)
-        return found
+        return of_generated(probe.inputs, got, rescore)
     # Invented targets say nothing.
     if not (
         probe.is_sample and "target" in probe.inputs and TOKEN_SCORE in got
     ):
         return None
-    is_token = probe.outputs[TOKEN_SCORE] != 0
-    offered = Offers.of(reference.signature_of(probe).model).target_tokens
-    if offered is not None:
-        is_token = np.asarray(offered(probe.inputs))
-    return of_targets(probe.outputs, got, probe.is_drawn, is_token)
+    return of_targets(probe.outputs, got, probe.is_drawn)
 
 
 def unnumbered(names: Iterable[str]) -> list[str]:
@@ -279,11 +270,14 @@ def check(
     check_determined(cases, reference)
     quality = {}
     if reference.quantization is not None:
-        held = {id(probe) for probe in reference.held}
+        sampled = {x.signature for x in reference.probes if x.is_sample}
         quality = qualities(
             (probe.signature, probe.outputs, found["outputs"])
             for probe, found in pairs
-            if "error" not in found and id(probe) in held
+            if "error" not in found
+            and not probe.extremes
+            and probe.is_sample == (probe.signature in sampled)
+            and probe.signature not in reference.by_likelihood
         )
     names = {signature.name for signature in reference.signatures}
     return VerificationReport(
@@ -299,7 +293,6 @@ def check(
         ),
         tolerance=reference.tolerance,
         cases=cases,
-        constant_outputs=reference.constant_outputs,
         limits=dict(reference.limits),
         quality=quality,
         by_likelihood=sorted(reference.by_likelihood),

@@ -43,6 +43,10 @@ class FrozenModel:
     Args:
         values: Models, or dicts of models, or of pairs of a model and its
             shapes, as exports take them. Other values are ignored.
+
+    Attributes:
+        functions: What this thread computes layers by, by their `id`.
+        policies: The dtype policies of layers in this thread, by their `id`.
     """
 
     def __init__(self, *values: Any) -> None:
@@ -64,7 +68,6 @@ class FrozenModel:
         # Keeping the originals too keeps their ids from being reused.
         self._own: dict[int, tuple[Any, Any]] = {}
         self._by_handle: dict[int, tuple[Any, Any]] = {}
-        self._settings = contextlib.ExitStack()
 
     def __enter__(self) -> "FrozenModel":
         with contextlib.ExitStack() as stack:
@@ -76,10 +79,9 @@ class FrozenModel:
             stack.enter_context(_Reading(self))
             stack.callback(setattr, _local, "frozen", None)
             _local.frozen = self
-            self._functions, self._policies = stack.enter_context(
+            self.functions, self.policies = stack.enter_context(
                 in_this_thread_alone()
             )
-            stack.enter_context(self._settings)
             self._left = stack.pop_all()
         return self
 
@@ -87,14 +89,11 @@ class FrozenModel:
         self._left.close()
 
     def _read(self) -> None:
-        """Copies all weights of Keras and of layers."""
+        """Copies all weights of Keras; others as a graph reads them."""
         for model in self._models:
             for variable in model.variables:
                 if variable_within(variable) is not None:
                     self.own(variable)
-        for layer in self.layers:
-            for found in _raw_variables(vars(layer), set()):
-                self._copy(found)
 
     def own(self, variable: keras.Variable) -> Any:
         """Returns the copy of a Keras variable, which is made if missing."""
@@ -152,13 +151,9 @@ class FrozenModel:
         """A scope in which some Keras variables have the values given."""
         return _Reading(self, {id(each): value for each, value in pairs})
 
-    def set_policy(self, layer: Any, policy: Any) -> None:
-        """Gives a layer another dtype policy in this thread, while frozen."""
-        self._policies[id(layer)] = policy
-
     def export_to(self, format: str) -> None:
         """Tells layers the format, "litert" or "onnx", while frozen."""
-        self._settings.enter_context(exporting_to(format))
+        self._left.enter_context(exporting_to(format))
 
     def weights(
         self, models: Iterable[keras.Model] | None = None
@@ -225,16 +220,14 @@ def take_over(function: Any) -> None:
 
 @contextlib.contextmanager
 def computing_by(functions: Mapping[Any, Callable[..., Any]]) -> Iterator[None]:
-    """A scope in which this thread computes frozen layers by functions."""
+    """A scope in which frozen models, if any, compute layers by functions."""
     frozen: FrozenModel | None = getattr(_local, "frozen", None)
-    if frozen is None:
-        yield
-        return
-    frozen._functions.update({id(x): each for x, each in functions.items()})
+    known = {} if frozen is None else frozen.functions
+    known.update({id(layer): each for layer, each in functions.items()})
     try:
         yield
     finally:
-        frozen._functions.clear()
+        known.clear()
 
 
 def _once(values: Iterable[Any]) -> list[Any]:
@@ -249,18 +242,3 @@ def _models(values: Any) -> Iterator[Any]:
             yield from _models(value.values())
         elif isinstance(value, tuple | list):
             yield from _models(value)
-
-
-def _raw_variables(value: Any, seen: set[int]) -> Iterator[Any]:
-    """Yields TensorFlow's own variables that a layer holds."""
-    import tensorflow as tf
-
-    if isinstance(value, tf.Variable):
-        yield value
-    elif isinstance(value, tf.Module) and not isinstance(value, keras.Layer):
-        yield from value.variables
-    elif isinstance(value, dict | list | set | tuple) and id(value) not in seen:
-        seen.add(id(value))
-        parts = value.values() if isinstance(value, dict) else value
-        for part in list(parts):
-            yield from _raw_variables(part, seen)

@@ -1,7 +1,7 @@
 """Optional attributes of a model that its exports read."""
 
 import dataclasses
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Self
 
 import keras
@@ -20,15 +20,12 @@ class Offers:
             dict of models by name, each time the same models.
         rescore: How likely the model finds other sequences than its own. It
             takes dicts of tensors by the names of inputs and outputs, and
-            returns a dict of `is_token`, bool `(batch, tokens)`;
-            `token_score`, the log-likelihood of each token; and what else
-            `rescored` of the generators returns.
+            returns a dict of `token_score`, the log-likelihood of each token,
+            and `is_token`, bool of the same shape.
         drawn_pairs: Of a model that scores targets, as `token_score`: takes a
             list of prompts and a function that runs another one on arrays, and
             yields pairs of inputs, a dict of arrays, and whether the model has
             sampled these targets itself.
-        target_tokens: Of such a model: takes its inputs, and returns bool of
-            the shape of `token_score`: which are of no padding.
         measures_quantized: Returns models by name that a quantized file has in
             addition, so that what it loses can be measured.
         embedder_parts: Returns the parts of a model from texts to vectors, as
@@ -36,8 +33,6 @@ class Offers:
         output_scales: Returns the least size of outputs' numbers by name, for
             numbers that may all be near 0 but are sums of larger ones, such as
             log-likelihoods. Differences are relative to it.
-        constant_outputs: Names of outputs that do not depend on the inputs, so
-            that a report does not warn of them.
         own_probes: Returns batches of inputs, dicts of arrays by name, to
             verify with where invented numbers mean nothing.
         longest_input: The most tokens that the model takes.
@@ -60,11 +55,9 @@ class Offers:
     drawn_pairs: Callable[..., Iterable[tuple[dict[str, Any], bool]]] | None = (
         None
     )
-    target_tokens: Callable[[Mapping[str, Any]], Any] | None = None
     measures_quantized: Callable[[], Mapping[str, keras.Model]] | None = None
     embedder_parts: Callable[[], Any] | None = None
     output_scales: Callable[[], Mapping[str, float]] = dict
-    constant_outputs: Sequence[str] = ()
     own_probes: Callable[[], Iterable[Mapping[str, Any]]] | None = None
     longest_input: int | None = None
     ids_note: str = ""

@@ -10,13 +10,12 @@ from keras_posenc.export import units
 from keras_posenc.export.inspect import Inspection
 from keras_posenc.export.model_protocol import Offers
 from keras_posenc.export.probes.compare import has_nan
-from keras_posenc.export.probes.every_id import untried_ids
-from keras_posenc.export.probes.generate import Probe, has_many_weights
+from keras_posenc.export.probes.every_id import tables
+from keras_posenc.export.probes.generate import Probe
 from keras_posenc.export.probes.reference import Reference
 from keras_posenc.export.probes.samples import describe_example
 from keras_posenc.export.probes.tolerance import MODES
 from keras_posenc.export.signatures.signature import Signature
-from keras_posenc.keras_internals import called_for_training, layers_within
 
 AGAINST_NAN = (
     "Change the model so that it gives a number: GlobalAveragePooling1D "
@@ -43,58 +42,20 @@ def notes(reference: Reference, inspection: Inspection) -> Iterator[str]:
                 f"output {own} is named {name} in the file: an input has the "
                 f"name {own}, and names in ONNX are unique"
             )
-        yield from _fixed_shapes(signature, inspection)
-        yield from _sizes(signature, reference)
-    untried = {each.name: untried_ids(each) for each in reference.signatures}
-    if names := [name for name, count in untried.items() if count]:
-        yield (
-            f"not each of {units.count(max(untried.values()), 'id')} was run, "
-            f"which would take long, in {', '.join(names)}"
-        )
+    ran = {x.signature for x in reference.probes if x.is_of_tables}
+    for signature in reference.signatures:
+        base = signature.innermost
+        sizes = [each.input_dim for each in tables(base)]
+        takes_ids = any("int" in spec.dtype for spec in base.specs.values())
+        if sizes and takes_ids and signature.name not in ran:
+            yield (
+                f"not each of {units.count(max(sizes), 'id')} was run, which "
+                f"would take long, in {signature.name}"
+            )
     yield from reference.notes
     of_nan = (x for x in reference.usual if has_nan(x.outputs))
     for probe in itertools.islice(of_nan, 1):
         yield _of_nan(probe)
-    models = [signature.model for signature in reference.signatures]
-    if drawn := dict.fromkeys(
-        x for y in models for x in called_for_training(y)
-    ):
-        yield (
-            "called with training=True in the model, which neither "
-            f"model.predict nor the file does: {', '.join(drawn)}"
-        )
-
-
-def _sizes(signature: Signature, reference: Reference) -> Iterator[str]:
-    """Yields the sizes of test inputs, where they are small or few."""
-    name, spec = max(
-        signature.specs.items(), key=lambda item: item[1].shape.count(None)
-    )
-    free = [axis for axis, size in enumerate(spec.shape) if axis and not size]
-    shapes = [
-        [probe.inputs[name].shape[axis] for axis in free]
-        for probe in reference.usual
-        if probe.signature == signature.name and not probe.is_sample
-    ]
-    if not free or not shapes:
-        return
-    if signature.grid_axes or has_many_weights(signature):
-        sizes = dict.fromkeys(" x ".join(map(str, shape)) for shape in shapes)
-        yield (
-            f"{signature.name} was run on inputs of the sizes "
-            f"{', '.join(sizes)}. For larger ones give `max_length` "
-            "(--max-length)"
-        )
-        return
-    longest = max(size for shape in shapes for size in shape)
-    for layer in layers_within(signature.model):
-        is_table = type(layer).__name__ == "PositionEmbedding"
-        size = getattr(layer, "sequence_length", 0) if is_table else 0
-        if isinstance(size, int) and longest < size:
-            yield (
-                f"{layer.name} has {size:,} positions, of which {longest:,} "
-                f"were run: give `max_length={size}` (--max-length {size})"
-            )
 
 
 def _cut(signature: Signature, kind: str) -> str:
@@ -118,26 +79,6 @@ def _cut(signature: Signature, kind: str) -> str:
     )
     more = Offers.of(strings.signature.model).ids_note
     return f"{text}. {more}" if more and are_ids else text
-
-
-def _fixed_shapes(
-    signature: Signature, inspection: Inspection
-) -> Iterator[str]:
-    """Yields the inputs of one shape whose model takes any."""
-    inputs = inspection.signatures[signature.name]["inputs"]
-    for name, spec in signature.specs.items():
-        shape, wanted = inputs[name].shape, tuple(spec.shape)
-        if shape is None or len(shape) != len(wanted):
-            continue
-        if any(
-            size is not None and own is None
-            for size, own in zip(shape, wanted, strict=True)
-        ):
-            yield (
-                f"{signature.name} takes only the shape {shape} of {name}, and "
-                f"the model {wanted}: if that is intended, give the export's "
-                "`signatures` (--signature)"
-            )
 
 
 def _of_nan(probe: Probe) -> str:

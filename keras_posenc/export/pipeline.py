@@ -275,6 +275,5 @@ def _report(
     return dataclasses.replace(
         report,
         checks=[*report.checks, *[_IN_FLOAT32] * format.in_float32],
-        given_limits=[*(format.limits or ())],
         unverified=[*report.unverified, *format.unverified],
     )

@@ -213,11 +213,9 @@ def quantize(
                 if error.report is None or quantization is None:
                     raise
                 continue
-            report = exported.report
-            if report is not None:  # names what the caller gave
-                given = [*(limits or {})]
-                report = dataclasses.replace(report, given_limits=given)
-            found = QuantizedModel(exported.path, report, quantization, stored)
+            found = QuantizedModel(
+                exported.path, exported.report, quantization, stored
+            )
             break
     if inspect_export(found.path).quantization is None:  # nothing takes it
         return dataclasses.replace(found, quantization=None, weights=())
@@ -234,8 +232,8 @@ def _loss(report: VerificationReport | None) -> float:
         else 10 ** (-each.sqnr / 10)
         for each in report.quality.values()
     ]
-    if report.likelihoods is not None:
-        losses.append(report.likelihoods.kl)
+    likelihoods = report.likelihoods_of.values()
+    losses += [each.kl for each in likelihoods if each.drawn]
     return math.inf if any(map(math.isnan, losses)) else sum(losses)
 
 

@@ -370,19 +370,8 @@ def _fitting(
                 f"the inputs {', '.join(case['inputs'])}"
             )
             continue
-        inputs = {
-            key: value.astype(specs[key].dtype)
-            if value.dtype.kind in "iu" and "int" in specs[key].dtype
-            else value
-            for key, value in case["inputs"].items()
-        }
-        if any(np.any(inputs[x] != case["inputs"][x]) for x in inputs):
-            notes.append(
-                f"{name}: '{against.path}' has smaller integers than a case"
-            )
-            continue
         own.append(case)
-        theirs.append({**case, "signature": signature, "inputs": inputs})
+        theirs.append({**case, "signature": signature})
     return own, theirs, notes
 
 

@@ -136,8 +136,6 @@ def _model(
     model.autocast = False
     chunks = functools.partial(_chunks, search, model, length)
     model.own_probes = chunks
-    # Of few chunks. The engine reads them for the log-probabilities of texts.
-    model.constant_outputs = tuple(caches)
     model.output_scales = functools.partial(
         sizes_of, search.model, lambda: model(next(chunks()))
     )

@@ -11,7 +11,8 @@ from keras import ops
 
 from keras_posenc.generation.decoding import Decoding, takes
 from keras_posenc.generation.engine_parts import EngineParts, engine_parts
-from keras_posenc.generation.likelihoods import drawn_pairs, rescored
+from keras_posenc.generation.generated import log_probabilities
+from keras_posenc.generation.likelihoods import drawn_pairs
 from keras_posenc.generation.sampling import made_noise
 from keras_posenc.generation.scoring import Scoring
 from keras_posenc.generation.search import (
@@ -193,37 +194,39 @@ class Generator(NamedArguments, keras.Model):
     def rescore(
         self, inputs: dict[str, Any], outputs: dict[str, Any]
     ) -> dict[str, Any]:
-        """Returns how likely the model finds the sequences of other outputs.
+        """Returns how likely the model finds generated `ids`, `(rows, length)`.
 
-        Quantized exports are verified with this; see `rescored`. Of texts, the
-        ids are those that the tokenizer gives them; `is_text`, bool `(rows,)`,
-        is whether each text is that of its ids.
+        A quantized file may choose another token where two are nearly equally
+        likely, and every later token may then differ: so the model reads its
+        ids. `token_score` is the log-likelihood of each, NaN of one that the
+        model lacks; `is_token` is false for padding, and where the search
+        decides the score.
         """
-        ids, claimed = self._ids_of(inputs, outputs)
-        found = rescored(self.search, self._scoring, ids, claimed)
-        if self.detokenize is not None and "text" in outputs:
-            is_text = ops.equal(self.detokenize(claimed), outputs["text"])
-            found["is_text"] = ops.reshape(is_text, (-1,))
-        return found
-
-    def _ids_of(
-        self, inputs: Mapping[str, Any], outputs: Mapping[str, Any]
-    ) -> tuple[Any, Any]:
-        """Returns the ids of inputs, and of outputs, `(..., max_length)`."""
-        given = inputs.get("ids")
-        if given is None:
-            given = self.source_tokenizer(inputs["text"])
-        if "ids" in outputs:
-            return given, outputs["ids"]
-        texts = outputs["text"]
-        shape = texts.shape
-        ids = self.target_tokenizer(ops.reshape(texts, (-1,)))
-        ids = self._scoring.tokens(ops.cast(ids, "int32"))
-        length = self.max_length
-        ids = ops.pad(
-            ids, ((0, 0), (0, length)), constant_values=self.search.pad_id
-        )[:, :length]
-        return given, ops.reshape(ids, (-1, *shape[1:], length))
+        decoding, ids = self.search.decoding, outputs["ids"]
+        source = inputs["ids"]
+        if len(ids.shape) == 3:
+            source = ops.repeat(source, ops.shape(ids)[1], axis=0)
+            ids = ops.reshape(ids, (-1, self.max_length))
+        is_known = (ids >= 0) & (ids < self.search.vocabulary)
+        known = ops.where(is_known, ids, 0)
+        logits = self._scoring.logits(
+            source,
+            ops.where(is_known, ids, self.search.pad_id),
+            decoding.removed_ids,
+        )
+        scores = ops.take_along_axis(
+            log_probabilities(logits), ops.expand_dims(known, 2), axis=2
+        )
+        place = ops.arange(self.max_length, dtype="int32")
+        is_free = place >= len(decoding.prefix_ids)
+        if getattr(decoding, "forced_end_id", None) is not None:
+            is_free &= place < self.max_length - 1
+        if getattr(decoding, "renormalize_logits", False):
+            is_free &= False
+        return {
+            "token_score": ops.where(is_known, ops.squeeze(scores, 2), np.nan),
+            "is_token": ops.not_equal(ids, self.search.pad_id) & is_free,
+        }
 
     def step_signatures(self) -> dict[str, keras.Model]:
         """Returns two models to export, for an app that chooses tokens itself.
@@ -309,13 +312,7 @@ class Generator(NamedArguments, keras.Model):
         scores = self._scoring(ids)
         model = self._model_of_scores(ids, scores, "scorer_from_ids")
         model.drawn_pairs = functools.partial(drawn_pairs, self.search)
-        model.target_tokens = self._target_tokens
         return model
-
-    def _target_tokens(self, inputs: Mapping[str, Any]) -> np.ndarray:
-        """Returns which places of a scored target hold a token, as bool."""
-        target = self._scoring.tokens(ops.cast(inputs["target"], "int32"))
-        return ops.convert_to_numpy(target) != self._scoring.pad_id
 
     def _model_of_scores(
         self, inputs: Any, outputs: Any, name: str

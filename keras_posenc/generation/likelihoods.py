@@ -1,144 +1,16 @@
-"""Likelihoods, in a generator, of sequences of others, such as an export's.
-
-A quantized file may choose another token where two are nearly equally likely,
-and every later token may then differ. So its sequences are not compared with
-the model's, but read by the model.
-"""
+"""Texts that a model samples, to measure the likelihoods of an export on."""
 
 import math
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
-from keras import ops
 
-from keras_posenc.generation.decoding import Decoding
-from keras_posenc.generation.generated import (
-    IMPOSSIBLE,
-    is_any,
-    log_probabilities,
-    refusable,
-)
-from keras_posenc.generation.scoring import Scoring
 from keras_posenc.generation.search import Search
-from keras_posenc.ops.reductions import largest
 
 # 512 tokens: the mean divergence is then known to a few percent.
 _TEXTS = 8
 _TOKENS = 64
-
-
-def rescored(
-    search: Search, scoring: Scoring, source: Any, ids: Any
-) -> dict[str, Any]:
-    """Returns how likely the model finds generated tokens, `(rows, length)`.
-
-    Of bool `(rows,)`: whether a row has only ids that the model has, after the
-    prefix (`is_known`), ends with an end symbol or is full (`is_whole`), has
-    each id only where it may follow (`is_allowed`), and has an end symbol
-    (`has_end`). What its score is divided by, `divisor`, and whether that is
-    exact. And of each place whether it is generated (`is_token`), its
-    log-likelihood (`token_score`), and, if the search takes the most likely
-    token, how much less likely it is (`lost`).
-    """
-    ids = ops.cast(ids, "int32")
-    if len(ids.shape) == 3:
-        source = ops.repeat(source, ops.shape(ids)[1], axis=0)
-        ids = ops.reshape(ids, (-1, ops.shape(ids)[2]))
-    decoding = search.decoding
-    prefix = len(decoding.prefix_ids)
-    place = ops.arange(ops.shape(ids)[1], dtype="int32")
-    is_padding = ops.equal(ids, scoring.pad_id)
-    is_end = is_any(ids, decoding.end_ids)
-    is_known = ((ids >= 0) & (ids < search.vocabulary)) | is_padding
-    start = ops.array([decoding.prefix_ids], "int32")
-    is_start = ops.all(ops.equal(ids[:, :prefix], start), axis=1)
-    # After an end symbol, and nowhere else, there is padding.
-    is_over = is_padding | (is_end & (place >= prefix))
-    is_whole = ops.all(ops.equal(is_padding[:, 1:], is_over[:, :-1]), axis=1)
-    is_token = ~is_padding & (place >= prefix)
-    found = _replayed(
-        search, scoring, source, ops.where(is_known, ids, scoring.pad_id)
-    )
-    count = ops.sum(ops.cast(is_token, "float32"), axis=1)
-    divisor, is_divisor = ops.ones_like(count), True
-    if decoding.beams > 1:
-        length = ops.maximum(count, 1.0)
-        way: Any = search.way(None)
-        divisor = 1 / way.divided(divisor, length)
-        # Transformers divides by the length at another step, and penalties
-        # change its sums.
-        is_divisor = decoding.repetition_penalty == 1 and (
-            type(decoding) is Decoding or decoding.length_penalty == 0
-        )
-    return {
-        **found,
-        "is_token": is_token,
-        "is_known": ops.all(is_known, axis=1) & is_start,
-        "is_whole": is_whole & ~is_padding[:, 0],
-        "is_allowed": ops.all(found["is_allowed"] | ~is_token, axis=1),
-        "has_end": ops.any(is_end, axis=1),
-        "divisor": divisor,
-        "is_divisor": ops.full_like(is_whole, is_divisor),
-    }
-
-
-def _replayed(
-    search: Search, scoring: Scoring, source: Any, ids: Any
-) -> dict[str, Any]:
-    """Returns what a search finds if it takes these tokens, one by one."""
-    decoding = search.decoding
-    prefix, has_beams = len(decoding.prefix_ids), decoding.beams > 1
-    allowed = search.allowed()
-    penalty = max(decoding.repetition_penalty, 1 / decoding.repetition_penalty)
-    prompt = search.prompt(
-        refusable(source, search.model.vocabulary_size, search.model.pad_id)
-    )
-    start = ops.shape(prompt)[1]
-    prompt = ops.concatenate([prompt, ids[:, prefix:]], axis=1)
-
-    def of_place(given: dict[str, Any]) -> dict[str, Any]:
-        logits = given["logits"]
-        tokens = ops.expand_dims(given["tokens"], 1)
-
-        def of_tokens(x: Any) -> Any:
-            return ops.squeeze(ops.take_along_axis(x, tokens, axis=1), 1)
-
-        scores = log_probabilities(logits)
-        rows = allowed(
-            scores if has_beams else logits,
-            prompt=prompt,
-            index=start + given["place"] - prefix,
-            start=start,
-        )
-        best, chosen = largest(rows, axis=1), of_tokens(rows)
-        found = {
-            # Where nothing is allowed, any token is.
-            "is_allowed": ops.logical_or(
-                chosen > IMPOSSIBLE, best <= IMPOSSIBLE
-            )
-        }
-        if has_beams:
-            if getattr(decoding, "renormalize_logits", False):
-                rows = log_probabilities(rows)
-            if decoding.repetition_penalty == 1:
-                scores = rows
-        elif decoding.draw is None:
-            # A penalty scales what rounding moves too.
-            found["lost"] = ops.where(
-                found["is_allowed"], (best - chosen) / penalty, 0.0
-            )
-        found["token_score"] = of_tokens(scores)
-        return found
-
-    by_row = {
-        "logits": scoring.logits(source, ids, decoding.removed_ids),
-        "tokens": ops.maximum(ids, 0),  # padding may be no id
-    }
-    by_place = {name: ops.swapaxes(x, 0, 1) for name, x in by_row.items()}
-    by_place["place"] = ops.arange(ops.shape(ids)[1], dtype="int32")
-    found = ops.map(of_place, by_place)
-    return {name: ops.swapaxes(x, 0, 1) for name, x in found.items()}
 
 
 def drawn_pairs(

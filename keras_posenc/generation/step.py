@@ -294,11 +294,6 @@ def step_models(search: Search, name: str) -> dict[str, keras.Model]:
         model.autocast = False
         # Without it Keras warns of ids that carry a mask, as a tokenizer's do.
         model.supports_masking = True
-    if search.has_encoder:
-        # The buffers are empty, or hold a prefix. Verification would wonder.
-        encode.constant_outputs = tuple(
-            name for name in state if name.startswith(("key_", "value_"))
-        )
     ids = np.arange(1, 5, dtype="int32")[np.newaxis]
     sizes = functools.partial(
         sizes_of,

@@ -5,7 +5,6 @@ from functools import partial
 import keras
 import numpy as np
 import pytest
-import tensorflow as tf
 
 import keras_posenc as kp
 from tests.export.files import EXPORTS
@@ -107,45 +106,6 @@ def test_all_go_out_from_mixed_precision(kind, tmp_path):
     export, file = EXPORTS[kind]
     model = model_of_all("mixed_bfloat16")
     export(model, tmp_path / file, max_length=70, verbose=False)
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("mode", ["float32", "int8", "float16"])
-@pytest.mark.parametrize("scaling", [None, DYNAMIC])
-def test_rotation_survives_converters(mode, scaling, tmp_path):
-    """A rotation has no weights, and its tables and scalars no floats."""
-    layer = kp.RotaryEmbedding(scaling=scaling)
-    x = keras.Input((None, DIM), name="x")
-    positions = keras.Input((None,), dtype="int32", name="positions")
-    model = keras.Model([x, positions], {"y": layer(x, positions=positions)})
-    path = str(tmp_path / "model")
-    model.export(path, format="tf_saved_model", verbose=False)
-    converter = tf.lite.TFLiteConverter.from_saved_model(path)
-    if mode != "float32":
-        converter.optimizations = [tf.lite.Optimize.DEFAULT]
-    if mode == "float16":
-        converter.target_spec.supported_types = [tf.float16]
-    from ai_edge_litert.interpreter import Interpreter
-
-    interpreter = Interpreter(model_content=converter.convert())
-    run = interpreter.get_signature_runner("serving_default")
-    rng = np.random.default_rng(0)
-    values = {
-        "x": rng.normal(size=(2, 70, DIM)).astype("float32"),
-        "positions": rng.integers(-(2**24), 2**24, (2, 70)).astype("int32"),
-    }
-    expected = model(values)["y"].numpy()
-    # Frequencies of a row are float32's: one unit in the last place, of an
-    # exponential that two runtimes round their own way, moves far angles.
-    tolerance = 4e-6
-    if scaling is DYNAMIC:
-        values["positions"] %= 100
-        values["positions"][:, -1] = 100
-        expected = model(values)["y"].numpy()
-        tolerance = 4e-5
-    np.testing.assert_allclose(
-        run(**values)["y"], expected, rtol=0, atol=tolerance
-    )
 
 
 @pytest.mark.parametrize(

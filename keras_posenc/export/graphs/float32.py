@@ -45,5 +45,5 @@ def to_float32(
                 )
             if policy.compute_dtype in ("float16", "bfloat16"):
                 changed = True
-                frozen.set_policy(layer, DTypePolicy("float32"))
+                frozen.policies[id(layer)] = DTypePolicy("float32")
     return changed

@@ -1,6 +1,5 @@
 """Differences between two sets of outputs."""
 
-import dataclasses
 import math
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -12,31 +11,20 @@ from keras_posenc_worker.cases import distances
 Outputs = Mapping[str, np.ndarray]
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class Difference:
-    """How far some outputs are from those wanted.
-
-    Attributes:
-        largest_difference: The largest difference, relative as for `verify`;
-            infinite on an error, or if shapes differ.
-        where: Name and index of the output with this difference.
-    """
-
-    largest_difference: float = 0.0
-    where: str = ""
-
-
 def difference(
     wanted: Outputs,
     got: Outputs,
     scales: Mapping[str, float],
     examples: Sequence[str] = (),
-) -> Difference:
-    """Compares outputs by their names."""
+) -> tuple[float, str]:
+    """Returns the largest difference of outputs by name, and where it is.
+
+    It is relative as for `verify`; infinite if shapes differ.
+    """
     worst, where = 0.0, ""
     for name, right in wanted.items():
         if right.shape != got[name].shape:
-            return Difference(largest_difference=math.inf, where=name)
+            return math.inf, name
         apart = distances(right, got[name], scales[name])
         if apart.size == 0:
             continue
@@ -46,7 +34,7 @@ def difference(
             where = f"{name}{[int(i) for i in index]}"
             if examples and index:
                 where += f", where the inputs are {examples[int(index[0])]}"
-    return Difference(largest_difference=worst, where=where)
+    return worst, where
 
 
 def scales_of(outputs: Sequence[Outputs]) -> dict[str, float]:

@@ -10,7 +10,6 @@ from collections.abc import Callable, Iterator, Mapping
 import keras
 import numpy as np
 
-from keras_posenc.export.model_protocol import Offers
 from keras_posenc.export.probes.extremes import Invent
 from keras_posenc.export.probes.samples import Inputs
 from keras_posenc.export.signatures.signature import Signature
@@ -19,7 +18,6 @@ from keras_posenc.keras_internals import layers_within
 _LENGTH = 16
 _TOKENS = 2**14  # in a batch
 # Above one of these, no batch is made.
-_MOST_IDS = 250_002  # of XLM-RoBERTa's tokenizer, among the largest
 _MOST_BATCHES = 64
 _MOST_WORK = 2**37  # weights, except tables, times tokens
 _MOST_NUMBERS = 2**25  # of all outputs
@@ -79,7 +77,7 @@ def _plan(
     one = signature.shapes(1, length)
     cells = {name: max(math.prod(one[name][1:]), 1) for name in counts}
     examples = max((-(-counts[n] // cells[n]) for n in counts), default=0)
-    if not examples or max(counts.values()) > _MOST_IDS:
+    if not examples:
         return 1, 0
     widest = max(cells.values())
     rows = -(-examples // -(-examples // max(_TOKENS // widest, 1)))
@@ -92,26 +90,6 @@ def _plan(
     ):
         return 1, 0
     return rows, batches
-
-
-def untried_ids(signature: Signature) -> int:
-    """Returns how many ids a signature's largest table has, if too many.
-
-    It is 0 if each is run, or the signature takes no ids.
-    """
-    signature = signature.innermost
-    most = max((each.input_dim for each in tables(signature)), default=0)
-    names = [
-        name
-        for name, spec in signature.specs.items()
-        if "int" in spec.dtype and "mask" not in name
-    ]
-    if not most or not names:
-        return 0
-    if Offers.of(signature.model).own_probes is not None:
-        return most
-    _, batches = _plan(signature, dict.fromkeys(names, most), _LENGTH)
-    return 0 if batches else most
 
 
 def tables(signature: Signature) -> list[keras.layers.Embedding]:

@@ -49,9 +49,8 @@ def extreme_floats(
 ) -> Iterator[Batch]:
     """Yields batches whose examples hold one kind of extreme number each.
 
-    They fill each input of floats that is no mask, and not made by the model's
-    `made_inputs`; the other inputs are usual ones. If the model rejects that,
-    each input is filled alone: another one may be a position. First comes an
+    They fill one input of floats at a time, if it is no mask, and not made by
+    the model's `made_inputs`; the other inputs are usual ones. First comes an
     example in which every second float is NaN, but not the last one.
     """
     floats = [
@@ -69,34 +68,31 @@ def extreme_floats(
         numbers = inputs[name].reshape(-1)
         numbers[slice(1, -1, 2) if numbers.size > 2 else 0] = np.nan
     yield inputs, [NAN]
-    for names in (floats, *([name] for name in floats)):
+    for name in floats:
         for length in lengths:
-            batches = [*_batches(signature, invent, length, names)]
+            batches = [*_batches(signature, invent, length, name)]
             if batches and all(takes(inputs) for inputs, _ in batches):
                 yield from batches
-                if names == floats:
-                    return
                 break
 
 
 def _batches(
-    signature: Signature, invent: Invent, length: int, floats: Sequence[str]
+    signature: Signature, invent: Invent, length: int, name: str
 ) -> Iterator[Batch]:
     """Yields one batch, or several if the signature's own batch is small."""
     examples = signature.shapes(1, length)
-    size = sum(math.prod(examples[name][1:]) for name in floats)
+    size = math.prod(examples[name][1:])
     if not size:
         return
     count = min(max(_NUMBERS // size, _FEWEST), len(_KINDS))
     shapes = signature.shapes(count, length)
     kinds = itertools.cycle([*_KINDS][:count])
     rng = np.random.default_rng(0)
-    batch = shapes[floats[0]][0]
+    batch = shapes[name][0]
     for _ in range(0, count, batch):
         chosen, inputs = [*itertools.islice(kinds, batch)], invent(shapes)
-        for name in floats:
-            for row, kind in enumerate(chosen):
-                inputs[name][row] = _KINDS[kind](rng, shapes[name][1:])
+        for row, kind in enumerate(chosen):
+            inputs[name][row] = _KINDS[kind](rng, shapes[name][1:])
         yield inputs, chosen
 
 

@@ -7,21 +7,20 @@ import operator
 from collections.abc import Callable, Iterator
 from typing import Any
 
-import keras
 import numpy as np
 
 from keras_posenc.export.probes.compare import has_nan
 from keras_posenc.export.probes.generate import (
-    LONGEST,
     make_probes,
     side_of,
 )
 from keras_posenc.export.probes.graphs import Call, Graphs
 from keras_posenc.export.probes.samples import Inputs
 from keras_posenc.export.signatures.signature import Signature
-from keras_posenc.keras_internals import layers_within
 
 Takes = Callable[[int], bool]
+
+_SHORT = 8  # characters of a text that fits
 
 
 def accepts(call: Callable[[Inputs], Any], inputs: Inputs) -> bool:
@@ -53,24 +52,6 @@ def sizes_of(
     return _edge(takes, larger, larger // 2), longest
 
 
-def advice(
-    signature: Signature, longest: int, graphs: Graphs, call: Call
-) -> str:
-    """Returns what to do if a model refuses a test input, as text."""
-    if not _is_fixed(signature):
-        takes = _taking(signature, longest, graphs, call)
-        taken = _largest_taken(signature, longest, LONGEST, graphs, takes)
-        if taken not in (None, longest):
-            return (
-                f"The test input has {longest} steps, and the model takes "
-                f"{taken}: give `max_length={taken}` (--max-length {taken})"
-            )
-    return (
-        "These inputs were generated. If the model takes only some values, "
-        "give real inputs as `samples` (--samples)"
-    )
-
-
 def _is_fixed(signature: Signature) -> bool:
     specs = signature.innermost.specs.values()
     return all(None not in spec.shape[1:] for spec in specs)
@@ -98,17 +79,14 @@ def _largest_taken(
 ) -> int | None:
     """Returns a size, or another one near it that the model takes, or None.
 
-    Of images smaller than a model needs it is twice the first double that it
-    takes, of which more than one pixel is left; of whole patches, of 14 pixels
-    say, the first smaller one.
+    Of images it is the first double, or, as of whole patches of 14 pixels, the
+    first smaller one.
     """
     if takes(size):
         return size
     if signature.innermost.grid_axes:
-        taken = next(filter(takes, _doubles(2 * size, most)), None)
-        if taken is not None:
-            return min(2 * taken, most)
-        return next(filter(takes, range(size - 1, size // 2, -1)), None)
+        sizes = *_doubles(2 * size, most), *range(size - 1, size // 2, -1)
+        return next(filter(takes, sizes), None)
     halves = (size >> k for k in range(1, size.bit_length()))
     taken = next(filter(takes, halves), None)
     if taken is not None:
@@ -136,17 +114,7 @@ def _taking(
         except ValueError:
             return math.inf
 
-    # `CenterCrop` enlarges smaller images, but not in a graph of any size.
-    crops = [
-        max(layer.height, layer.width)
-        for layer in layers_within(signature.model)
-        if isinstance(layer, keras.layers.CenterCrop)
-    ]
-    least = max(crops, default=1)
-
     def fits(size: int) -> bool:
-        if size < least <= most:
-            return False
         found = empty(size)
         return math.isfinite(found) and (not found or found <= empty(most))
 
@@ -154,7 +122,7 @@ def _taking(
     def runs(size: int) -> bool:
         takes = functools.partial(accepts, call)
         try:
-            probes = make_probes(signature, [], size, takes)
+            probes = make_probes(signature, [], size, takes, 1, graphs)
             first = next(each for each in probes if each.is_required)
         except (StopIteration, ValueError):
             return True  # only samples can be its inputs
@@ -164,37 +132,20 @@ def _taking(
 
 
 def run_texts(inputs: Inputs, call: Call) -> tuple[Inputs, dict[str, Any]]:
-    """Runs a model on inputs; invented texts are cut to what it takes.
+    """Runs a model; invented texts are cut if they are too long for it.
 
-    Only the model's layers know how many tokens a text has, and how many of
-    them have positions. A graph gives NaN for those beyond. Returns the inputs
-    that it takes, and its outputs; raises `ValueError` if it refuses empty
-    texts too.
+    Only its layers know how many tokens a text has, and how many of them have
+    positions. A graph gives NaN for those beyond. Returns the inputs, too.
     """
-    refusal, first = None, None
-    for tried in _shortened(inputs):
-        try:
-            outputs = call(tried)
-        except ValueError as error:
-            refusal = refusal or error
-        else:
-            first = first or (tried, outputs)
-            if not has_nan(outputs):
-                return tried, outputs
-    if first is None:
-        assert refusal is not None
-        raise refusal
-    return first
-
-
-def _shortened(inputs: Inputs) -> Iterator[Inputs]:
-    """Yields inputs with texts half as long each time, until they are empty."""
-    yield inputs
-    texts = {n: value for n, value in inputs.items() if value.dtype == object}
-    longest = max(
-        (len(x) for each in texts.values() for x in each.flat), default=0
-    )
-    while longest:
-        longest //= 2
-        cut = np.frompyfunc(operator.itemgetter(slice(longest)), 1, 1)
-        yield {**inputs, **{n: cut(value) for n, value in texts.items()}}
+    cut = np.frompyfunc(operator.itemgetter(slice(_SHORT)), 1, 1)
+    short = {n: cut(x) if x.dtype == object else x for n, x in inputs.items()}
+    has_texts = any(x.dtype == object for x in inputs.values())
+    try:
+        outputs = call(inputs)
+    except ValueError:
+        if not has_texts:
+            raise
+        return short, call(short)
+    if has_texts and has_nan(outputs):
+        return short, call(short)
+    return inputs, outputs

@@ -19,6 +19,7 @@ from keras_posenc.export.probes.extremes import (
     Shape,
     extreme_floats,
 )
+from keras_posenc.export.probes.graphs import Graphs
 from keras_posenc.export.probes.samples import Inputs, describe, fit_samples
 from keras_posenc.export.signatures.cut_strings import (
     longest_text,
@@ -29,16 +30,9 @@ from keras_posenc.keras_internals import layers_within, read_by
 
 # Longest test sequence if the model has no limit.
 LONGEST = 512
-# Of images, and of grids of 3 and of more axes: 64 by 64 pixels are 16 patches
-# of 16, and if each is a token, attention to all fits into memory. 512 by 512
-# would be 4,096 patches of 8.
-_SIDES = {2: 64, 3: 32}
-_SIDE = 16
-# Of models with more weights (half a GB of float32) each case takes seconds, so
-# there are fewer cases, and weights times the tokens of a sequence are limited.
-MANY_WEIGHTS = 2**27
-_MOST_WORK = 2**37
-_LEAST_LONGEST = 64
+# Cells of a grid, 64 by 64 pixels: if each is a token, attention to all fits
+# into memory.
+_CELLS = 2**12
 
 
 @dataclasses.dataclass(frozen=True)
@@ -134,9 +128,9 @@ class Probes:
         longest = max_length
         if longest is None:
             limits = [
+                LONGEST,
                 *map(longest_text, signatures),
                 *(Offers.of(each.model).longest_input for each in signatures),
-                *map(_affordable, signatures),
             ]
             longest = max(min(x for x in limits if x is not None), 1)
         given: dict[str, Sequence[Inputs]] = {
@@ -190,6 +184,7 @@ def make_probes(
     max_length: int,
     takes: Callable[[Inputs], bool],
     smallest: int = 1,
+    graphs: Graphs | None = None,
 ) -> Iterator[Probe]:
     """Yields batches of inputs to run a model with.
 
@@ -224,8 +219,9 @@ def make_probes(
         def base_takes(inputs: Inputs) -> bool:
             return takes(oracle.widen(inputs))
 
-        base = make_probes(oracle.base, [], max_length, base_takes, smallest)
-        for found in base:
+        for found in make_probes(
+            oracle.base, [], max_length, base_takes, smallest, graphs
+        ):
             yield dataclasses.replace(
                 found,
                 signature=signature.name,
@@ -235,7 +231,7 @@ def make_probes(
     max_length = _longest(signature, max_length)
     middle = min(max(_ODD, smallest), max_length)
     values = _values(signature)
-    limits = _id_limits(signature, values, (middle, max_length), takes)
+    limits = _id_limits(signature, values, graphs or Graphs(signature))
     invent = _inventor(signature, values, limits)
     for shapes, is_required in _grid(signature, smallest, max_length):
         for inputs in _in_batches(signature, shapes, invent):
@@ -268,23 +264,6 @@ def _grid(
             yield shapes, is_static or length >= longest
 
 
-def _weights(signature: Signature) -> int:
-    return sum(math.prod(each.shape) for each in signature.model.weights)
-
-
-def has_many_weights(signature: Signature) -> bool:
-    """Returns whether each run of its model takes seconds."""
-    return _weights(signature) > MANY_WEIGHTS
-
-
-def _affordable(signature: Signature) -> int:
-    """Returns the longest test sequence that its weights allow."""
-    if not has_many_weights(signature):
-        return LONGEST
-    longest = _MOST_WORK // _weights(signature)
-    return min(max(longest, _LEAST_LONGEST), LONGEST)
-
-
 def _in_batches(
     signature: Signature, shapes: Mapping[str, Shape], invent: Invent
 ) -> Iterator[Inputs]:
@@ -311,30 +290,20 @@ def _oblong(
     invent: Invent,
     takes: Callable[[Inputs], bool],
 ) -> Iterator[Inputs]:
-    """Yields grids in which one axis is the longest, for each axis in turn.
+    """Yields grids half as long in all axes but one, for each axis in turn.
 
-    Squares would not show that a file takes the height for the width. The other
-    axes are half as long. If the model rejects that, they are shorter by a
-    divisor of the length, of which one is the size of a patch.
+    Squares would not show that a file takes the height for the width.
     """
-    divisors = [n for n in range(length // 2, 0, -1) if length % n == 0]
-    shorter = [length // 2, *(length - each for each in divisors)]
     for axis in range(signature.grid_axes if length > 1 else 0):
-        for others in shorter:
-            shapes = signature.shapes(1, length, axis, others)
-            batches = [*_in_batches(signature, shapes, invent)]
-            if takes(batches[0]):
-                yield from batches
-                break
+        shapes = signature.shapes(1, length, axis, length // 2)
+        batches = [*_in_batches(signature, shapes, invent)]
+        if takes(batches[0]):
+            yield from batches
 
 
 def _longest(signature: Signature, max_length: int) -> int:
     """Returns the longest sequence, or the length of each axis of a grid."""
     shapes = [spec.shape for spec in signature.specs.values()]
-    if has_many_weights(signature):
-        # A source and a target together are as long as one sequence.
-        sequences = [shape[1:2] for shape in shapes].count((None,))
-        max_length = max(max_length // max(sequences, 1), 1)
     longest = max_length
     for batch, *others in shapes if signature.grid_axes else ():
         if count := others.count(None):
@@ -350,7 +319,7 @@ def side_of(signature: Signature, max_length: int) -> int:
     It is `max_length` for signatures without a grid.
     """
     axes = signature.innermost.grid_axes
-    return min(max_length, _SIDES.get(axes, _SIDE)) if axes else max_length
+    return min(max_length, round(_CELLS ** (1 / axes))) if axes else max_length
 
 
 # ---- What inputs are made of
@@ -408,10 +377,7 @@ def _choose(
     count = math.prod(shape)
     rounds = -(-count // len(values))
     shuffled = [rng.permutation(values) for _ in range(rounds)]
-    chosen = np.concatenate(shuffled or [values])[:count]
-    if values.dtype.itemsize == 1 and len(values) == 256 and count > 1:
-        chosen[0], chosen[-1] = values[0], values[-1]  # black and white
-    return chosen.reshape(shape)
+    return np.concatenate(shuffled or [values])[:count].reshape(shape)
 
 
 def _some_texts(
@@ -532,38 +498,19 @@ def _categories(signature: Signature) -> dict[str, np.ndarray]:
 
 
 def _id_limits(
-    signature: Signature,
-    values: Mapping[str, np.ndarray | None],
-    lengths: Sequence[int],
-    takes: Callable[[Inputs], bool],
+    signature: Signature, values: Mapping[str, Any], graphs: Graphs
 ) -> dict[str, int | None]:
     """Returns how many ids each integer input takes; None for any number.
 
-    Only of inputs whose values are not known otherwise. The embedding that an
-    input goes to rejects a larger id, however deep in the model it is. An input
-    that accepts an id too large for all embeddings goes to none.
+    Only of inputs whose values are not known otherwise.
     """
     integers = [name for name, known in values.items() if known is None]
-    sizes = sorted({table.input_dim for table in tables(signature)})
-    if not sizes or not integers:
-        return {}
-    invent = _inventor(signature, values, dict.fromkeys(integers, 1))
-    lowest = {}
-    if len(signature.specs) > 1 or len(sizes) > 1:  # else nothing is tried
-        found = [invent(signature.shapes(1, length)) for length in lengths]
-        lowest = next(filter(takes, found), found[-1])
-
-    def accepts(name: str, highest: int) -> bool:
-        return takes({**lowest, name: np.full_like(lowest[name], highest)})
-
-    limits: dict[str, int | None] = {}
-    for name in integers:
-        most = np.iinfo(signature.specs[name].dtype).max + 1
-        others = len(signature.specs) > 1 and sizes[-1] < most
-        if others and accepts(name, sizes[-1]):
-            limits[name] = None
-            continue
-        larger = [size for size in reversed(sizes[1:]) if size <= most]
-        taken = (size for size in larger if accepts(name, size - 1))
-        limits[name] = next(taken, min(sizes[0], most))
+    sizes = {table.input_dim for table in tables(signature)}
+    limits = {name: graphs.ids_of(name, sizes) for name in integers if sizes}
+    for name, size in limits.items():
+        if size is None and len(signature.specs) == 1:
+            size = min(sizes)
+        if size is not None:
+            most = int(np.iinfo(signature.specs[name].dtype).max) + 1
+            limits[name] = min(size, most)
     return limits

@@ -3,9 +3,10 @@
 import dataclasses
 import functools
 import hashlib
+import math
 import pickle
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from typing import Any
 
 import keras
@@ -41,6 +42,9 @@ _FIRST_OPERAND = frozenset(
 )
 
 
+_CALLS = ("Call", "Case", "If", "While")
+
+
 class Graphs:
     """Calls a model's graph, which reads the current weights.
 
@@ -58,7 +62,7 @@ class Graphs:
         self.signature = signature
         self._traced = traced
         self._of_sizes: dict[Any, Any] = {}
-        self._known: dict[bytes, tuple[dict[str, Any], float]] = {}
+        self._known: dict[bytes, tuple[Inputs, dict[str, Any], float]] = {}
         self.seconds = 0.0
 
     @functools.cached_property
@@ -89,6 +93,32 @@ class Graphs:
             for shape in node.attr["_output_shapes"].list.shape
         )
 
+    def _uses(self, name: str) -> list[tuple[Any, bool]]:
+        """Returns what reads an input's integers, or what was made of them.
+
+        With each operator, whether its outputs are such integers again.
+        """
+        tensors = [
+            tensor
+            for tensor in self.of_any_size.graph.inputs
+            if tensor.op.name.lower() == name.lower()
+        ]
+        found: dict[tuple[Any, bool], None] = {}
+        while tensors:
+            tensor = tensors.pop()
+            for node in tensor.consumers():
+                is_kept = node.type in _ANY_OPERAND or (
+                    node.inputs[0] is tensor and node.type in _FIRST_OPERAND
+                )
+                if is_kept and (node, is_kept) not in found:
+                    made = [*(() if node.type == "Shape" else node.outputs)]
+                    if node.type == "Cast":  # to floats, maybe, and back
+                        back = made[0].consumers()
+                        made += [x.outputs[0] for x in back if x.type == "Cast"]
+                    tensors += [x for x in made if x.dtype.is_integer]
+                found[node, is_kept] = None
+        return [*found]
+
     def takes_any_integer(self, name: str) -> bool:
         """Returns whether large values of an input can do no harm.
 
@@ -96,24 +126,19 @@ class Graphs:
         it is cast or compared: as an id it would reach no table, and as a
         length or a number of repetitions it would need all memory.
         """
-        inputs = [
-            tensor
-            for tensor in self.of_any_size.graph.inputs
-            if tensor.op.name.lower() == name.lower()
-        ]
-        seen = set()
-        while inputs:
-            tensor = inputs.pop()
-            for node in tensor.consumers():
-                first = node.inputs[0] is tensor
-                if node.type not in _ANY_OPERAND and not (
-                    first and node.type in _FIRST_OPERAND
-                ):
-                    return False
-                if node not in seen and node.type != "Shape":
-                    seen.add(node)
-                    inputs += [x for x in node.outputs if x.dtype.is_integer]
-        return bool(seen)
+        uses = self._uses(name)
+        return bool(uses) and all(is_kept for _, is_kept in uses)
+
+    def ids_of(self, name: str, sizes: Collection[int]) -> int | None:
+        """Returns how many ids an input takes; None if it goes to no table.
+
+        `sizes` are those of all tables. In a function any may read it.
+        """
+        uses = [node for node, is_kept in self._uses(name) if not is_kept]
+        read = [x.inputs[0].shape for x in uses if x.type == "GatherV2"]
+        found = {shape[0] for shape in read if shape.rank} & {*sizes}
+        is_called = any(x.type.endswith(_CALLS) for x in uses)
+        return min(found or (sizes if is_called else ()), default=None)
 
     def __call__(self, inputs: Inputs) -> dict[str, Any]:
         """Returns the model's outputs; raises `ValueError` if it refuses."""
@@ -153,10 +178,18 @@ class Graphs:
         if key not in self._known:
             began = time.process_time()
             outputs = self(inputs)
-            self._known[key] = outputs, time.process_time() - began
-        outputs, seconds = self._known[key]
+            self._known[key] = inputs, outputs, time.process_time() - began
+        _, outputs, seconds = self._known[key]
         self.seconds += seconds
         return outputs
+
+    def smallest(self) -> list[tuple[Inputs, dict[str, Any]]]:
+        """Returns the smallest inputs that the model took, and its outputs."""
+        known = sorted(
+            self._known.values(),
+            key=lambda x: sum(each.size for each in x[0].values()) or math.inf,
+        )
+        return [found[:2] for found in known[:1]]
 
     def forget(self) -> None:
         """Forgets all outputs."""

@@ -27,14 +27,10 @@ class Likelihoods:
     """Sums over tokens, of log-likelihoods in nats.
 
     Attributes:
-        tokens: Number of tokens of given or sampled texts, or that the file
-            generated without sampling.
-        model: Sum of their log-likelihoods under the model; of generated
-            tokens, of those that the model finds the most likely there.
-        file: Sum of their log-likelihoods under the file; of generated tokens,
-            under the model.
-        drawn: Number of tokens that the model sampled itself, or that the file
-            generated with their scores.
+        tokens: Number of tokens of given or sampled texts.
+        model: Sum of their log-likelihoods under the model.
+        file: Sum of their log-likelihoods under the file.
+        drawn: Number of tokens that the model sampled or the file generated.
         divergence: Sum of the estimates of the KL divergence at these.
     """
 
@@ -112,9 +108,8 @@ def of_targets(
     wanted: Mapping[str, Any],
     got: Mapping[str, Any],
     is_drawn: bool,
-    is_token: np.ndarray,
 ) -> Likelihoods:
-    """Compares the log-likelihoods of given targets.
+    """Compares the log-likelihoods of given targets, both 0 for padding.
 
     The mean of `log p/q` over tokens that the model p samples is the KL
     divergence of q. The estimate `q/p - 1 - log q/p` has the same mean, is
@@ -124,6 +119,7 @@ def of_targets(
     own, other = (
         outputs[TOKEN_SCORE].astype("float64") for outputs in (wanted, got)
     )
+    is_token = (own != 0) | (other != 0)
     own, other = own[is_token], other[is_token]
     found = Likelihoods(own.size, float(np.sum(own)), float(np.sum(other)))
     if not is_drawn:
@@ -133,89 +129,23 @@ def of_targets(
     )
 
 
-def _divergence(more: np.ndarray, weights: Any = 1.0) -> float:
-    """Returns the sum of the estimates of the KL divergence.
-
-    `more` is how much more likely a token is under the other one of file and
-    model than under that which sampled it, in nats.
-    """
+def _divergence(more: np.ndarray) -> float:
+    """Returns the sum of the estimates, of log q/p."""
     more = np.clip(more, -_HIGHEST, _HIGHEST)
-    return float(np.sum(weights * (np.expm1(more) - more)))
+    return float(np.sum(np.expm1(more) - more))
 
 
-def of_choices(
-    inputs: Mapping[str, Any],
-    wanted: Mapping[str, Any],
-    got: Mapping[str, Any],
-    rescore: Rescore,
-) -> tuple[Likelihoods, str | None]:
-    """Returns how likely the model finds what a file generated."""
+def of_generated(
+    inputs: Mapping[str, Any], got: Mapping[str, Any], rescore: Rescore
+) -> Likelihoods:
+    """Compares the scores of tokens that a file generated with the model's."""
     found = rescore(inputs, got)
-    scores = found[TOKEN_SCORE].astype("float64")
-    count = len(scores)
-    # Rows in which the model's own outputs do not pass are not compared: a
-    # search with several beams may find fewer sequences than it returns, and a
-    # tokenizer may give a text other ids than those it was generated as.
-    is_none = np.zeros(count, bool)
-    if "ids" not in got or "lost" not in found:
-        own = _wrong_rows(rescore(inputs, wanted), wanted)
-        is_none = np.any([*own.values()], axis=0)
-    for problem, rows in _wrong_rows(found, got).items():
-        if np.any(is_wrong := rows & ~is_none):
-            return Likelihoods(), f"sequence {np.argmax(is_wrong)} {problem}"
-    real = found["is_token"] & ~is_none[:, np.newaxis]
-    sizes = np.sum(real, axis=1)
-    drawn, divergence = 0, 0.0
-    if TOKEN_SCORE in got:
-        file = got[TOKEN_SCORE].astype("float64").reshape(count, -1)
-        drawn = int(np.sum(sizes))
-        divergence = _divergence((scores - file)[real])
-    elif "score" in got:  # only of whole sequences: the mean of their tokens
-        known = found["is_divisor"] & (sizes > 0)
-        file = got["score"].astype("float64").reshape(-1) * found["divisor"]
-        more = np.sum(scores, axis=1, where=real) - file
-        sizes = sizes[known]
-        drawn = int(np.sum(sizes))
-        divergence = _divergence(more[known] / sizes, sizes)
-    chosen = Likelihoods(drawn=drawn, divergence=divergence)
-    if "lost" in found:  # how much less likely than the most likely token
-        own = scores[real]
-        best = own + found["lost"].astype("float64")[real]
-        totals = float(np.sum(best)), float(np.sum(own))
-        chosen += Likelihoods(own.size, *totals)
-    return chosen, None
-
-
-def _wrong_rows(
-    found: Mapping[str, Any], got: Mapping[str, Any]
-) -> dict[str, np.ndarray]:
-    """Returns what may be wrong with sequences, and of which: bool `(rows,)`.
-
-    `found` is what `rescore` returns of the outputs `got`.
-    """
-    problems = {
-        "is_text": "is not the text of its own ids",
-        "is_known": "has an id that the model does not generate",
-        "is_whole": "neither ends with an end symbol nor is full",
-        "is_allowed": "has an id that may not follow those before it",
-    }
-    wrong = {
-        problem: ~found[name]
-        for name, problem in problems.items()
-        if name in found
-    }
-    if "ended" in got:
-        differs = got["ended"].reshape(-1) != found["has_end"]
-        wrong["has another `ended` than its ids say"] = differs
-    if {TOKEN_SCORE, "score"} <= got.keys():
-        scores, score = (
-            got[name].astype("float64") for name in (TOKEN_SCORE, "score")
-        )
-        total = scores.reshape(score.size, -1).sum(axis=1) / found["divisor"]
-        near = np.isclose(score.reshape(-1), total, rtol=1e-3, atol=1e-3)
-        differs = found["is_divisor"] & ~near
-        wrong["has a score that is not its tokens'"] = differs
-    return wrong
+    is_token = found["is_token"]
+    own, file = (
+        scores.astype("float64").reshape(is_token.shape)[is_token]
+        for scores in (found[TOKEN_SCORE], got[TOKEN_SCORE])
+    )
+    return Likelihoods(drawn=own.size, divergence=_divergence(own - file))
 
 
 def rescore_of(signature: Signature) -> Rescore | None:

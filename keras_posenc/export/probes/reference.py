@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from keras_posenc.export.model_protocol import Offers
-from keras_posenc.export.probes import fitting, rounding
+from keras_posenc.export.probes import fitting
 from keras_posenc.export.probes.compare import (
     Outputs,
     is_finite,
@@ -21,7 +21,6 @@ from keras_posenc.export.probes.extremes import large_integers
 from keras_posenc.export.probes.generate import (
     Probe,
     Probes,
-    has_many_weights,
     make_probes,
 )
 from keras_posenc.export.probes.graphs import Call, Graphs
@@ -33,6 +32,7 @@ from keras_posenc.export.probes.likelihoods import (
 from keras_posenc.export.probes.repeats import (
     check_repeats,
     difference_in_eager_code,
+    moved_outputs,
     restored,
 )
 from keras_posenc.export.probes.samples import Inputs
@@ -40,6 +40,13 @@ from keras_posenc.export.probes.tolerance import TOLERANCE, limits_of
 from keras_posenc.export.signatures.lengths import IDS
 from keras_posenc.export.signatures.signature import Signature
 from keras_posenc.keras_internals import layers_within
+
+_MANY = 2**27  # weights, half a GB of float32: each run takes seconds
+_GENERATED = (
+    "These inputs were generated. Give the longest sequence that the model "
+    "takes as `max_length` (--max-length), or real inputs as `samples` "
+    "(--samples)"
+)
 
 
 def runner_of(signature: Signature, graphs: Graphs) -> Call:
@@ -94,7 +101,7 @@ class Reference:
         return found
 
     def moved(self, probe: Probe) -> list[dict[str, np.ndarray]]:
-        """Returns outputs of moved inputs and weights: see `rounding.py`."""
+        """Returns outputs of moved inputs and weights: see `repeats.py`."""
         signature = self.signature_of(probe)
         graphs = self.graphs[probe.signature]
         call = runner_of(signature, graphs)
@@ -103,7 +110,7 @@ class Reference:
             graphs.forget()  # what other weights gave
             return call(inputs)
 
-        return rounding.moved_outputs(probe, signature.innermost.model, run)
+        return moved_outputs(probe, signature.innermost.model, run)
 
     @property
     def usual(self) -> list[Probe]:
@@ -112,51 +119,6 @@ class Reference:
         Only these define the size and the variation of outputs.
         """
         return [probe for probe in self.probes if not probe.extremes]
-
-    @property
-    def held(self) -> list[Probe]:
-        """The usual probes; of a quantized file the samples, if any.
-
-        Of each signature; not of those whose likelihoods are compared.
-        """
-        if self.quantization is None:
-            return self.usual
-        sampled = {each.signature for each in self.probes if each.is_sample}
-        return [
-            each
-            for each in self.usual
-            if each.is_sample or each.signature not in sampled
-            if each.signature not in self.by_likelihood
-        ]
-
-    @property
-    def constant_outputs(self) -> list[str]:
-        """Outputs that hardly differ between examples.
-
-        Those in the model's own `constant_outputs` are left out.
-        """
-        found = []
-        for each in self.signatures:
-            probes = [x.outputs for x in self.held if x.signature == each.name]
-            for name, scale in self.scales[each.name].items():
-                values = [
-                    x[name].astype("float64").reshape(-1, x[name].shape[-1])
-                    for x in probes
-                    if is_float(x[name]) and x[name].ndim > 1 and x[name].size
-                ]
-                own = Offers.of(each.model).constant_outputs
-                if name in own or len({x.shape[1] for x in values}) != 1:
-                    continue
-                rows = np.concatenate(values)
-                rows = rows[np.isfinite(rows).all(axis=1)]
-                least = (
-                    10
-                    * self.tolerance
-                    * np.max(np.abs(rows), axis=0, initial=scale)
-                )
-                if len(rows) > 2 and np.all(np.ptp(rows, axis=0) < least):
-                    found.append(f"{each.name}/{name}")
-        return found
 
 
 def compute_reference(
@@ -187,12 +149,12 @@ def compute_reference(
             own = graphs[each.name]
             cases += _cases(each, probes, own, notes)
             cases += _pairs(each, probes, own, quantization is not None)
-        for run, inputs in _smallest(signatures, cases, graphs):
-            case = inputs, run.cached(inputs)
-            check_repeats(run, *case, tolerance)
-            if not _is_rounding(run.signature):
-                found = difference_in_eager_code(run, *case, tolerance)
-                eager += filter(None, [found])
+        for run in models.values():
+            for case in run.smallest():
+                check_repeats(run, *case, tolerance)
+                if not _is_rounding(run.signature):
+                    found = difference_in_eager_code(run, *case, tolerance)
+                    eager += filter(None, [found])
         scales = _scales(signatures, cases)
     for model in models.values():
         model.forget()
@@ -258,28 +220,30 @@ def _cases(
             f"steps along an axis: the model takes {' and '.join(limits)}"
         )
     takes = functools.partial(fitting.accepts, call)
-    refusals = []
-    for probe in make_probes(signature, given, longest, takes, smallest):
+    refusal, is_generated = "", False
+    for probe in make_probes(
+        signature, given, longest, takes, smallest, graphs
+    ):
         inputs = probe.inputs
         try:
             if probe.is_sample or probe.extremes:
                 outputs = call(inputs)
             else:
                 inputs, outputs = fitting.run_texts(inputs, call)
-        except ValueError as refusal:
+        except ValueError as error:
             if probe.is_sample:
                 raise
             if probe.is_required and not given:
-                advice = fitting.advice(signature, longest, graphs, call)
-                raise ValueError(f"{refusal}\n{advice}") from refusal
-            refusals += [f"{refusal}"] * probe.is_required
+                raise ValueError(f"{error}\n{_GENERATED}") from error
+            refusal = refusal or f". {' '.join(str(error).split())[:300]}"
             continue
+        is_generated |= not (probe.is_sample or probe.extremes)
         if not probe.extremes or probe.is_nan or _has_numbers(outputs):
             yield dataclasses.replace(probe, inputs=inputs, outputs=outputs)
-    if refusals:
+    if not is_generated:
         notes.append(
-            "the model refuses generated inputs, so that the samples alone "
-            f"show how it computes: {' '.join(refusals[0].split())[:300]}"
+            "run only on the samples, without other lengths and batch sizes: "
+            f"{signature.name}{refusal}"
         )
     if not given or signature.oracle is not None:
         return
@@ -299,7 +263,7 @@ def _is_rounding(signature: Signature) -> bool:
     return (
         Offers.of(signature.model).rescore is not None  # a choice may be a tie
         or bool(dtypes & {"float16", "bfloat16"})
-        or has_many_weights(signature)
+        or sum(math.prod(x.shape) for x in signature.model.weights) > _MANY
     )
 
 
@@ -338,23 +302,3 @@ def _pairs(
                 is_sample=True,
                 is_drawn=is_own,
             )
-
-
-def _smallest(
-    signatures: Sequence[Signature],
-    cases: Sequence[Probe],
-    graphs: Mapping[str, Graphs],
-) -> list[tuple[Graphs, Inputs]]:
-    """Returns each model's graphs, with the smallest inputs that it took."""
-    by_name = {each.name: each for each in signatures}
-    found: dict[int, tuple[Graphs, Inputs]] = {}
-    for case in sorted(cases, key=lambda x: x.size or math.inf):
-        if case.extremes:
-            continue
-        inputs, signature = case.inputs, by_name[case.signature]
-        while signature.oracle is not None:
-            inputs = signature.oracle.to_base(inputs)
-            signature = signature.oracle.base
-        model = graphs[case.signature]
-        found.setdefault(id(model), (model, inputs))
-    return [*found.values()]

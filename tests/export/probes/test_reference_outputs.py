@@ -57,10 +57,10 @@ class Whole(layers.Layer):
     ("axes", "layer", "side"),
     [
         (2, layers.Identity(), 64),
-        (3, layers.Identity(), 32),
+        (3, layers.Identity(), 16),
         (2, Whole(21), 63),
-        (2, Whole(128), 256),
-        (2, layers.Lambda(lambda x: x[:, 70:, 70:]), 256),
+        (2, Whole(128), 128),
+        (2, layers.Lambda(lambda x: x[:, 70:, 70:]), 128),
     ],
 )
 def test_images_are_small_and_some_are_oblong(axes, layer, side):
@@ -70,10 +70,9 @@ def test_images_are_small_and_some_are_oblong(axes, layer, side):
     cases = compute_reference(Probes.fit(signatures)).usual
     sizes = [case.inputs["image"].shape[1:-1] for case in cases]
     assert max(sizes) == (side,) * axes
-    others = 42 if side == 63 else side // 2
     for axis in range(axes):
-        oblong = [side if each == axis else others for each in range(axes)]
-        assert tuple(oblong) in sizes
+        oblong = [side // (1 + (each != axis)) for each in range(axes)]
+        assert (tuple(oblong) in sizes) != isinstance(layer, Whole)
 
 
 def windowed(axes, layer):
@@ -117,13 +116,6 @@ def test_a_sample_smaller_than_a_window_is_refused():
         compute_reference(probes)
 
 
-def test_a_larger_length_is_suggested():
-    model = windowed(2, layers.MaxPooling2D(3, 2, "valid"))
-    probes = Probes.fit(resolve_serving_signatures(model), max_length=2)
-    with pytest.raises(ValueError, match="give `max_length=8`"):
-        compute_reference(probes)
-
-
 def test_outputs_are_those_of_predict():
     """Eager code rounds these back to whole numbers, and the graph does not."""
     image = keras.Input((9, 7, 3), dtype="uint8", name="image")
@@ -144,7 +136,7 @@ def test_samples_replace_inputs_that_the_model_refuses():
         keras.Model(counts, encoding(counts))
     )
     with pytest.raises(
-        ValueError, match=r"(?s)itself does not take counts.*give real inputs"
+        ValueError, match=r"(?s)itself does not take counts.*or real inputs"
     ):
         compute_reference(Probes.fit(signatures))
     samples = np.full((1, 20), 8, "float32")
@@ -161,7 +153,6 @@ def test_an_empty_output():
     signatures = resolve_serving_signatures(model)
     probes = Probes.fit(signatures)
     reference = compute_reference(probes, quantization="int8")
-    assert reference.constant_outputs == []
     shapes = {each.outputs["empty"].shape[1:] for each in reference.probes}
     assert shapes == {(0,)}
     pairs = [(x.outputs["empty"], x.outputs["empty"]) for x in reference.probes]

@@ -102,7 +102,7 @@ def test_every_id_of_each_input_is_run(model):
 @pytest.mark.parametrize(
     ("make", "limit"),
     [
-        (lambda: sequences(300_000), "_MOST_IDS"),
+        (lambda: sequences(2_000_000), "_MOST_BATCHES"),
         (lambda: sequences(1_000, outputs=50_000), "_MOST_NUMBERS"),
         (heavy, "_MOST_WORK"),
     ],
@@ -111,13 +111,13 @@ def test_what_is_too_much_is_not_run(make, limit, monkeypatch):
     model = make()
     assert tried(model)[1] == 0
     (signature,) = resolve_signatures(model, {"serving_default": model})
-    assert every_id.untried_ids(signature) > 0
+    (table,) = every_id.tables(signature)
     monkeypatch.setattr(every_id, limit, 2**60)
-    assert every_id.untried_ids(signature) == 0
+    assert every_id._plan(signature, {"ids": table.input_dim}, 16)[1] > 0
 
 
 def test_the_report_says_so(model, tmp_path, monkeypatch):
-    monkeypatch.setattr(every_id, "_MOST_IDS", 1_000)
+    monkeypatch.setattr(every_id, "_MOST_WORK", 1_000)
     exported = kp.export_litert(model, tmp_path / "m.tflite", verbose=False)
     note = "not each of 20,000 ids was run, which would take long, in serving"
     assert note in str(exported.report)

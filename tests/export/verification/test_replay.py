@@ -62,7 +62,7 @@ def test_file_and_its_cases_in_each_runtime(files, tmp_path, name):
     )
     assert {each.runtime for each in report.runtimes} == wanted
     record = cases.unpack(record_path(path).read_bytes())
-    assert len(record["cases"]) == report.runtimes[0].cases > 5
+    assert len(record["cases"]) == report.runtimes[0].cases > 4
     assert record_path(path).stat().st_size < 5 * 2**20
     kept = [case["outputs"]["vectors"] for case in record["cases"]]
     assert any("places" in each for each in kept)
@@ -176,26 +176,6 @@ def test_diff_of_two_files(files, other):
     assert (scores.quality.sqnr > 100) == is_exact
     assert scores.quality.sqnr > 20
     assert scores.quality.rows > 0
-
-
-def test_diff_by_value_of_integers(tmp_path):
-    """A file of int32 takes integers of int64 only if they are as small."""
-    paths = {}
-    for dtype in ("int32", "int64"):
-        x = keras.Input((1,), dtype=dtype, name="x")
-        model = keras.Model(x, {"y": x // 3})
-        samples = [np.array([[7]]), np.array([[2**33]])]
-        paths[dtype] = kp.export_onnx(
-            model,
-            tmp_path / f"{dtype}.onnx",
-            samples=samples[: 1 + (dtype == "int64")],
-            verbose=False,
-        ).path
-    found, notes = diff(paths["int32"], paths["int64"], verbose=False)
-    assert [each.largest_difference for each in found] == [0]
-    assert notes == []
-    _, notes = diff(paths["int64"], paths["int32"], verbose=False)
-    assert "int32.onnx' has smaller integers than a case" in notes[0]
 
 
 def test_diff_of_files_that_do_not_fit(files, tmp_path):

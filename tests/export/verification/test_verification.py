@@ -10,6 +10,7 @@ import shutil
 import keras
 import numpy as np
 import pytest
+import tensorflow as tf
 from keras import layers, ops
 
 import keras_posenc as kp
@@ -65,7 +66,7 @@ def artifact(request):
 
 def test_cases_of_an_export(artifact):
     cases = usual(artifact.report)
-    dynamic = [(b, n) for b in (1, 3) for n in (1, 2, 9)]
+    dynamic = [(1, 1), (3, 2), (3, 9), (1, 9)]
     assert [(case.signature, case.inputs) for case in cases] == [
         *(("serving_default", f"ids of shape {shape}") for shape in dynamic),
         *[("short", "ids of shape (1, 4)")] * 3,
@@ -80,7 +81,7 @@ def test_cases_of_an_export(artifact):
 def test_report_as_text(artifact):
     report = artifact.report
     count = len(report.cases)
-    assert len(usual(report)) == 9
+    assert len(usual(report)) == 7
     text = (
         f"{artifact.path}: verified: {count} cases, largest difference "
         f"{report.largest_difference:.2g} (allowed 1e-05), "
@@ -107,7 +108,7 @@ def test_verify_finds_what_the_export_found(model, litert):
     assert report.unverified == ["short"]
     assert "not verified: short" in str(report)
     assert report.different_weights == []
-    assert len(usual(report)) == 6
+    assert len(usual(report)) == 4
 
 
 # ---- What differs
@@ -184,9 +185,9 @@ def test_difference_of_two_outputs(wanted, got, worst, where):
         kind = object if values and isinstance(values[0], bytes) else None
         return {"y": np.array(values, kind)}
 
-    found = difference(array(wanted), array(got), {"y": 1.0})
-    assert found.largest_difference == worst
-    assert where is None or found.where == f"y{list(where)}"
+    apart, found = difference(array(wanted), array(got), {"y": 1.0})
+    assert apart == worst
+    assert where is None or found == f"y{list(where)}"
 
 
 def test_difference(scaled):
@@ -221,7 +222,6 @@ def test_changed_weight_and_where(litert, model, tmp_path):
     with pytest.raises(kp.ExportVerificationError) as caught:
         report.require_success()
     assert caught.value.report is report
-    enough = 1e-4 if worst.largest_difference <= 1e-4 else 1e-3
     count = len(report.cases)
     assert str(caught.value) == (
         "The exported model does not reproduce the model's outputs in "
@@ -229,9 +229,9 @@ def test_changed_weight_and_where(litert, model, tmp_path):
         f"{worst.inputs}: largest difference "
         f"{worst.largest_difference:.3g} (allowed 1e-05), relative "
         f"to the output's size, in {worst.where}. If this is rounding, which "
-        "grows with the length and with many equal tokens, give "
-        f"`tolerance={enough:.0e}` (--tolerance {enough:.0e}). If the model "
-        "was trained after the export, export it again"
+        "grows with the length and with many equal tokens, give a larger "
+        "`tolerance` (--tolerance). If the model was trained after the export, "
+        "export it again"
     )
     assert str(caught.value) in str(report).splitlines()
 
@@ -252,24 +252,11 @@ def test_a_failure_leaves_the_record_which_is_of_another_model(
             f"; the file has other weights than the model: {name}. If"
             in str(report)
         )
-        assert "tolerance=" not in str(report)
+        assert "tolerance`" not in str(report)
         assert record_path(path).read_bytes() == kept
     assert kp.verify_export(path, verbose=False).passed
     assert kp.verify_export(path, model, max_length=2).passed
     assert record_path(path).read_bytes() != kept
-
-
-def test_limits_that_nothing_is_measured_for(tmp_path):
-    model = scale(0.5, "m")
-    report = kp.export_litert(
-        keras.Sequential([model, layers.Dense(2_000)]),
-        tmp_path / "m.tflite",
-        quantization="int8",
-        limits={"kl": 0.1, "sqnr": 3.0},
-        verbose=False,
-    ).report
-    assert report.unmeasured_limits == ["kl"]
-    assert "not verified: kl of `limits` (nothing to measure)" in str(report)
 
 
 def test_tolerance(tmp_path):
@@ -296,13 +283,12 @@ def test_frozen_length_in_a_litert_file(tmp_path, make):
     assert exported.report.notes == []
     report = kp.verify_export(exported.path, model, max_length=5)
     assert not report.passed
-    assert "takes only the shape (None, 5) of ids, and the" in str(report)
     by_inputs = {case.inputs: case for case in report.cases}
     assert by_inputs["ids of shape (3, 5)"].largest_difference <= 1e-5
-    assert by_inputs["ids of shape (1, 2)"].largest_difference > 1e-5
+    assert by_inputs["ids of shape (3, 2)"].largest_difference > 1e-5
     with pytest.raises(
         kp.ExportVerificationError,
-        match=r"ids of shape \(1, 2\): RuntimeError:",
+        match=r"ids of shape \(3, 2\): RuntimeError:",
     ):
         report.require_success()
 
@@ -351,6 +337,8 @@ def test_runtime_that_hangs(make, tmp_path, contents, monkeypatch):
     pid = tmp_path / "pid"
     (tmp_path / "another_worker.py").write_text(
         "import os, pathlib, time\n"
+        "def prepare(*_):\n"
+        "    pass\n"
         "def main(folder):\n"
         f"    pathlib.Path({str(pid)!r}).write_text(str(os.getpid()))\n"
         "    time.sleep(300)\n"
@@ -418,7 +406,7 @@ class LearnedPositions(layers.Layer):
 @pytest.mark.parametrize(
     ("size", "options", "refused"),
     [
-        (12, {"max_length": 9}, r"\(1, 9, 5"),
+        (12, {"max_length": 9}, r"\(3, 9, 5"),
         (3, {"max_length": 9, "samples": np.ones((1, 2, 5))}, r"\(1, 2, 5"),
     ],
 )
@@ -451,9 +439,7 @@ def test_length_that_the_model_does_not_take(make, tmp_path, contents):
     )
     with pytest.raises(ValueError, match=f"^{re.escape(message)}") as caught:
         kp.export_litert(model, path, max_length=512, verbose=False)
-    assert str(caught.value).endswith(
-        "and the model takes 8: give `max_length=8` (--max-length 8)"
-    )
+    assert "takes as `max_length` (--max-length)" in str(caught.value)
     assert contents(tmp_path) == []
     report = kp.export_litert(model, path, verbose=False).report
     assert "of 1 to 8 steps" in str(report)
@@ -489,6 +475,10 @@ def test_another_backend(function, model, litert, monkeypatch):
         ({"ids": [["a", "b"]]}, r"Received: \[\['a', 'b'\]\]$"),
         (np.array([[1.5, 2.0]]), r"\. Received: 1\.5$"),
         ({"ids": [[1, 2], [3]]}, r"Received: \[\[1, 2\], \[3\]\]$"),
+        ({1: [[2]]}, r"\. Received: 1$"),
+        (object(), "must be whole numbers.* Received: <object"),
+        ({"ids": [[2.0**40]]}, r"-2147483648 to .* Received: 1099511627776"),
+        (tf.ragged.constant([[1, 2], [3]]), r"Pad it with its \.to_tensor\("),
     ],
     ids=repr,
 )
