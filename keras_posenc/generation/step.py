@@ -71,12 +71,15 @@ class _Part(keras.Model):
     Eager operators would take ten times as long for each token.
     """
 
+    predict_function: Any  # Keras's: None before it is traced
+
     def __init__(self, search: Search, name: str) -> None:
         # In a low dtype, noise would sample other tokens, and the state, which
         # is float32, would be rounded.
         super().__init__(name=f"{search.name}_{name}", autocast=False)
         self.supports_masking = True
         self.search = search
+        self.made: dict[str, Any] = {}  # the specs of its outputs, once traced
 
     def build(self, input_shape: Any) -> None:
         self.built = True
