@@ -130,3 +130,95 @@ def lstm_character_level():
         layers.LSTM(128),
         layers.Dense(56, activation="softmax"),
     )
+
+
+def normalized_by_group(x, layer, activation="relu"):
+    x = layers.GroupNormalization(groups=1)(layer(x))
+    return layers.Activation(activation)(x) if activation else x
+
+
+class ReflectionPadding2D(layers.Layer):
+    def __init__(self, padding=(1, 1), **kwargs):
+        self.padding = tuple(padding)
+        super().__init__(**kwargs)
+
+    def call(self, input_tensor, mask=None):
+        width, height = self.padding
+        padding = [[0, 0], [height, height], [width, width], [0, 0]]
+        return ops.pad(input_tensor, padding, mode="REFLECT")
+
+
+@generative("cyclegan_generator", "cyclegan/")
+def cyclegan_generator():
+    def cycle_conv(x, filters, kernel, strides=1, padding="same", relu="relu"):
+        layer = layers.Conv2D(
+            filters, kernel, strides=strides, padding=padding, use_bias=False
+        )
+        return normalized_by_group(x, layer, relu)
+
+    img_input = layers.Input(shape=(64, 64, 3), name="generator_G_img_input")
+    x = ReflectionPadding2D(padding=(3, 3))(img_input)
+    x = cycle_conv(x, 16, (7, 7), padding="valid")
+    for filters in (32, 48):
+        x = cycle_conv(x, filters, (3, 3), (2, 2))
+    for _ in range(2):
+        y = x
+        for relu in ("relu", None):
+            y = ReflectionPadding2D()(y)
+            y = cycle_conv(y, 48, (3, 3), padding="valid", relu=relu)
+        x = layers.add([x, y])
+    for filters in (32, 16):
+        layer = layers.Conv2DTranspose(
+            filters, (3, 3), strides=(2, 2), padding="same", use_bias=False
+        )
+        x = normalized_by_group(x, layer)
+    x = ReflectionPadding2D(padding=(3, 3))(x)
+    x = layers.Conv2D(3, (7, 7), padding="valid")(x)
+    x = layers.Activation("tanh")(x)
+    return keras.Model(img_input, x, name="generator_G")
+
+
+@generative("real_nvp_coupling", "real_nvp/")
+def real_nvp_coupling():
+    reg = keras.regularizers.l2(0.01)
+    inp = layers.Input(shape=(2,))
+    towers = []
+    for last in ("linear", "tanh"):
+        x = inp
+        for _ in range(4):
+            x = layers.Dense(64, activation="relu", kernel_regularizer=reg)(x)
+        towers.append(
+            layers.Dense(2, activation=last, kernel_regularizer=reg)(x)
+        )
+    return keras.Model(inputs=inp, outputs=towers[::-1])
+
+
+@generative("real_nvp")
+def real_nvp():
+    class RealNVP(keras.Model):
+        def __init__(self, num_coupling_layers):
+            super().__init__()
+            self.num_coupling_layers = num_coupling_layers
+            self.masks = np.array(
+                [[0, 1], [1, 0]] * (num_coupling_layers // 2), dtype="float32"
+            )
+            self.layers_list = [
+                real_nvp_coupling() for _ in range(num_coupling_layers)
+            ]
+
+        def call(self, x, training=True):
+            log_det_inv = 0
+            direction = -1 if training else 1
+            gate = (direction - 1) / 2
+            for i in range(self.num_coupling_layers)[::direction]:
+                x_masked = x * self.masks[i]
+                others = 1 - self.masks[i]
+                s, t = (each * others for each in self.layers_list[i](x_masked))
+                moved = direction * t * ops.exp(gate * s)
+                x = others * (x * ops.exp(direction * s) + moved) + x_masked
+                log_det_inv += gate * ops.sum(s, axis=1)
+            return x, log_det_inv
+
+    flow = RealNVP(2)
+    flow(np.zeros((2, 2), "float32"), training=False)
+    return flow

@@ -1,15 +1,17 @@
-"""Models of keras.io's guides, and of its examples of games.
+"""Models of keras.io's guides, and of its examples of graphs and games.
 
 Built as they build them, with narrower layers.
 """
 
 import keras
 import numpy as np
+import tensorflow as tf
 from keras import layers, ops
 
 from tests.zoo.entries import group, stack
 from tests.zoo.parts import conv, dense
 
+graph = group("graph", "https://keras.io/examples/graph/")
 rl = group("rl", "https://keras.io/examples/rl/")
 guides = group("guides", "https://keras.io/guides/")
 
@@ -173,3 +175,62 @@ def rnn_encoder_decoder():
     x = layers.Embedding(2000, 32)(target)
     x = layers.LSTM(32, name="decoder")(x, initial_state=states)
     return keras.Model([source, target], layers.Dense(10)(x))
+
+
+@graph("gnn_citations")
+def gnn_citations():
+    def create_ffn(hidden_units, name=None):
+        steps = []
+        for units in hidden_units:
+            steps.append(layers.BatchNormalization())
+            steps.append(layers.Dropout(0.2))
+            steps.append(layers.Dense(units, activation=tf.nn.gelu))
+        return stack(*steps, name=name)
+
+    class GraphConvLayer(layers.Layer):
+        def __init__(self, hidden_units, **kwargs):
+            super().__init__(**kwargs)
+            self.ffn_prepare = create_ffn(hidden_units)
+            self.update_fn = create_ffn(hidden_units)
+
+        def call(self, inputs):
+            nodes, edges, edge_weights = inputs
+            messages = self.ffn_prepare(tf.gather(nodes, edges[1]))
+            aggregated = tf.math.unsorted_segment_mean(
+                messages * tf.expand_dims(edge_weights, -1),
+                edges[0],
+                num_segments=nodes.shape[0],
+            )
+            return self.update_fn(tf.concat([nodes, aggregated], axis=1))
+
+    class GNNNodeClassifier(keras.Model):
+        def __init__(self, node_features, edges, num_classes, hidden_units):
+            super().__init__()
+            self.node_features = node_features
+            self.edges = edges
+            weights = tf.ones(shape=edges.shape[1])
+            self.edge_weights = weights / tf.math.reduce_sum(weights)
+            self.preprocess = create_ffn(hidden_units, "preprocess")
+            self.conv1 = GraphConvLayer(hidden_units, name="graph_conv1")
+            self.conv2 = GraphConvLayer(hidden_units, name="graph_conv2")
+            self.postprocess = create_ffn(hidden_units, "postprocess")
+            self.compute_logits = layers.Dense(num_classes, name="logits")
+
+        def call(self, input_node_indices):
+            x = self.preprocess(self.node_features)
+            for layer in (self.conv1, self.conv2):
+                x = layer((x, self.edges, self.edge_weights)) + x
+            x = tf.gather(self.postprocess(x), input_node_indices)
+            return self.compute_logits(x)
+
+    rng = np.random.default_rng(0)
+    states = rng.integers(0, 2, (20, 12)).astype("float32")
+    pairs = rng.integers(0, 20, (50, 2)).astype("int32")
+    classifier = GNNNodeClassifier(
+        tf.constant(states), tf.constant(pairs.T), 7, [16, 16]
+    )
+    nodes = np.array([1, 10, 15], "int32")
+    classifier(nodes)
+    spec = keras.InputSpec(shape=(None,), dtype="int32")
+    signatures = {"serving_default": (classifier, {"input_node_indices": spec})}
+    return classifier, {"signatures": signatures, "samples": nodes}

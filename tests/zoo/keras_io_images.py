@@ -7,11 +7,7 @@ import keras
 from keras import layers
 
 from tests.zoo.entries import group
-from tests.zoo.parts import (
-    conv,
-    dense,
-    transposed,
-)
+from tests.zoo.parts import conv, dense, normalized, transposed
 
 vision = group("vision", "https://keras.io/examples/vision/")
 
@@ -103,3 +99,65 @@ def grad_cam():
     classifier.layers[-1].activation = None
     last = classifier.get_layer("out_relu").output
     return keras.Model(classifier.inputs, [last, classifier.output])
+
+
+@vision("unet_oxford_pets", "oxford_pets_image_segmentation/")
+def unet_oxford_pets():
+    inputs = keras.Input(shape=(64, 64, 3))
+    x = normalized(inputs, layers.Conv2D(8, 3, strides=2, padding="same"))
+    previous = x
+    for layer, sizes in (
+        (layers.SeparableConv2D, [16, 32]),
+        (layers.Conv2DTranspose, [32, 16, 8]),
+    ):
+        for filters in sizes:
+            for _ in range(2):
+                x = layers.Activation("relu")(x)
+                x = layer(filters, 3, padding="same")(x)
+                x = layers.BatchNormalization()(x)
+            strides = 2
+            if layer is layers.SeparableConv2D:
+                x = layers.MaxPooling2D(3, strides=2, padding="same")(x)
+            else:
+                x = layers.UpSampling2D(2)(x)
+                previous, strides = layers.UpSampling2D(2)(previous), 1
+            skip = layers.Conv2D(filters, 1, strides=strides, padding="same")
+            previous = x = layers.add([x, skip(previous)])
+    outputs = layers.Conv2D(3, 3, activation="softmax", padding="same")(x)
+    return keras.Model(inputs, outputs)
+
+
+class CTCLayer(layers.Layer):
+    """Adds the loss of CTC in training, and returns its predictions."""
+
+    def __init__(self, name=None):
+        super().__init__(name=name)
+        self.loss_fn = keras.losses.CTC()
+
+    def call(self, y_true, y_pred):
+        self.add_loss(self.loss_fn(y_true, y_pred))
+        return y_pred
+
+
+@vision("captcha_ocr")
+def captcha_ocr():
+    input_img = layers.Input(shape=(96, 32, 1), name="image", dtype="float32")
+    labels = layers.Input(name="label", shape=(None,), dtype="float32")
+    x = input_img
+    for number, filters in ((1, 16), (2, 24)):
+        named = {"name": f"Conv{number}", "kernel_initializer": "he_normal"}
+        x = conv(x, filters, (3, 3), **named)
+        x = layers.MaxPooling2D((2, 2), name=f"pool{number}")(x)
+    x = layers.Reshape(target_shape=(24, 8 * 24), name="reshape")(x)
+    x = layers.Dense(32, activation="relu", name="dense1")(x)
+    x = layers.Dropout(0.2)(x)
+    for units in (32, 16):
+        recurrent = layers.LSTM(units, return_sequences=True, dropout=0.25)
+        x = layers.Bidirectional(recurrent)(x)
+    x = layers.Dense(21, activation="softmax", name="dense2")(x)
+    output = CTCLayer(name="ctc_loss")(labels, x)
+    trained = keras.Model([input_img, labels], output, name="ocr_model_v1")
+    # What the example predicts with: without the labels.
+    return keras.Model(
+        trained.input[0], trained.get_layer(name="dense2").output
+    )

@@ -119,3 +119,25 @@ def stft_1d():
     x = layers.Conv1D(32, 3, activation="relu")(x)
     x = layers.Dropout(0.3)(layers.GlobalMaxPooling1D()(x))
     return keras.Model(inputs, layers.Dense(10, activation="softmax")(x))
+
+
+@audio("melgan_generator", "melgan_spectrogram_inversion/")
+def melgan_generator():
+    def residual_stack(x, filters):
+        for dilation in (1, 3):
+            y = x
+            for rate in (dilation, 1):
+                y = layers.LeakyReLU()(y)
+                y = layers.Conv1D(
+                    filters, 3, dilation_rate=rate, padding="same"
+                )(y)
+            x = layers.add([x, y])
+        return x
+
+    inp = keras.Input((None, 20))
+    x = layers.LeakyReLU()(layers.Conv1D(32, 7, padding="same")(inp))
+    for filters, factor in ((16, 8), (8, 2)):
+        x = layers.Conv1DTranspose(filters, 16, factor, padding="same")(x)
+        x = layers.LeakyReLU()(residual_stack(x, filters))
+    x = layers.Conv1D(1, 7, padding="same", activation="tanh")(x)
+    return keras.Model(inp, x)

@@ -130,3 +130,44 @@ def deep_and_cross():
     for _ in range(2):
         cross = x0 * layers.Dense(cross.shape[-1])(cross) + cross
     return scored(inputs, layers.BatchNormalization()(cross), x0)
+
+
+@structured("tabtransformer")
+def tabtransformer():
+    width = 16
+    inputs = census_inputs()
+    categorical = [
+        layers.Embedding(len(CATEGORICAL[name]), width)(number_of(name, x))
+        for name, x in inputs.items()
+        if name in CATEGORICAL
+    ]
+    numerical = layers.concatenate(
+        [ops.expand_dims(inputs[name], -1) for name in NUMERIC]
+    )
+    x = ops.stack(categorical, axis=1)
+    x = x + layers.Embedding(x.shape[1], width)(ops.arange(x.shape[1]))
+    for block in range(2):
+        attention = layers.MultiHeadAttention(
+            4, width, dropout=0.2, name=f"multihead_attention_{block}"
+        )(x, x)
+        x = layers.Add(name=f"skip_connection1_{block}")([attention, x])
+        x = layers.LayerNormalization(
+            name=f"layer_norm1_{block}", epsilon=1e-6
+        )(x)
+        forward = stack(
+            layers.LayerNormalization(epsilon=1e-6),
+            layers.Dense(width, activation="gelu"),
+            layers.Dropout(0.2),
+            name=f"feedforward_{block}",
+        )(x)
+        x = layers.Add(name=f"skip_connection2_{block}")([forward, x])
+        x = layers.LayerNormalization(
+            name=f"layer_norm2_{block}", epsilon=1e-6
+        )(x)
+    numerical = layers.LayerNormalization(epsilon=1e-6)(numerical)
+    x = layers.concatenate([layers.Flatten()(x), numerical])
+    for units in (32, 16):
+        x = layers.BatchNormalization()(x)
+        x = layers.Dropout(0.2)(layers.Dense(units, activation="selu")(x))
+    outputs = layers.Dense(1, activation="sigmoid", name="sigmoid")(x)
+    return of_census(inputs, outputs)

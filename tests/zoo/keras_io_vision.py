@@ -143,3 +143,20 @@ def mixer_classifier(layer):
 @vision("mlp_mixer", "mlp_image_classification/")
 def mlp_mixer():
     return mixer_classifier(MLPMixerLayer)
+
+
+@vision("convmixer")
+def convmixer():
+    def activation_block(x):
+        return layers.BatchNormalization()(layers.Activation("gelu")(x))
+
+    inputs = keras.Input((32, 32, 3))
+    x = layers.Rescaling(scale=1.0 / 255)(inputs)
+    x = activation_block(layers.Conv2D(32, kernel_size=2, strides=2)(x))
+    for _ in range(3):
+        skip = x
+        x = layers.DepthwiseConv2D(kernel_size=5, padding="same")(x)
+        x = layers.Add()([activation_block(x), skip])
+        x = activation_block(layers.Conv2D(32, kernel_size=1)(x))
+    x = layers.GlobalAvgPool2D()(x)
+    return keras.Model(inputs, layers.Dense(10, activation="softmax")(x))

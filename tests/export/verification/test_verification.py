@@ -476,7 +476,7 @@ def test_another_backend(function, model, litert, monkeypatch):
         (np.array([[1.5, 2.0]]), r"\. Received: 1\.5$"),
         ({"ids": [[1, 2], [3]]}, r"Received: \[\[1, 2\], \[3\]\]$"),
         ({1: [[2]]}, r"\. Received: 1$"),
-        (object(), "must be whole numbers.* Received: <object"),
+        (object, "must be whole numbers.* Received: <class 'object'"),
         ({"ids": [[2.0**40]]}, r"-2147483648 to .* Received: 1099511627776"),
         (tf.ragged.constant([[1, 2], [3]]), r"Pad it with its \.to_tensor\("),
     ],
