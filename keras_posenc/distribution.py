@@ -283,8 +283,9 @@ def restore_checkpoint(model: Any, directory: Any) -> int:
     Raises:
         ImportError: The library `orbax-checkpoint` is missing.
         ValueError: `directory` is a file, the backend is not JAX, the model is
-            not built or not compiled, or the latest checkpoint is incomplete
-            or of another model (the message names the variables).
+            not built or not compiled, or the latest checkpoint is incomplete,
+            saved within an epoch, or of another model (the message names the
+            variables).
 
     Example:
     >>> import keras
@@ -344,6 +345,7 @@ def restore_checkpoint(model: Any, directory: Any) -> int:
         lambda _: ocp.PLACEHOLDER, metrics
     )
     loaded = ocp.load_checkpointables(path, {"pytree": wanted})["pytree"]
+    _check_epoch(step, loaded["optimizer_variables"], path)
     model.set_state_tree({name: loaded[name] for name in state})
     return step + 1
 
@@ -361,6 +363,17 @@ def _folder(directory: Any) -> str:
             f"Received: directory='{given}', and '{there}' is a file"
         )
     return str(path)
+
+
+def _check_epoch(step: int, variables: Any, path: str) -> None:
+    """Raises `ValueError` for a checkpoint saved within an epoch."""
+    for place, value in _leaves(variables):
+        if place.endswith("iteration") and int(value) == step:
+            raise ValueError(
+                f"The checkpoint '{path}' was saved after {step} batches, not "
+                "after an epoch. Give `OrbaxCheckpoint` the argument "
+                "`save_freq='epoch'`"
+            )
 
 
 def _check_same(state: Any, saved: Any, path: str) -> None:

@@ -3,6 +3,7 @@
 import base64
 import gzip
 import json
+import sys
 import types
 import unicodedata
 import zlib
@@ -103,8 +104,27 @@ def test_refused(tmp_path, name, file, setting, word):
         made(tmp_path, {**case, "files": {**case["files"], file: said}})
 
 
-def test_older_files_alone(tmp_path):
-    (tmp_path / "spm.model").write_text("pieces")
-    case = {"pad_id": 0, "files": {"tokenizer_config.json": {}}}
+def test_files_of_an_older_tokenizer(tmp_path, monkeypatch):
+    """transformers makes the new one of them; a stand-in has it here."""
+    case = FIXTURE["cases"]["deberta_saved"]
+    files = dict(case["files"])
+    new = {"tokenizer.json": files.pop("tokenizer.json")}
+    older = {**case, "files": {**files, "spm.model": "pieces"}}
+    monkeypatch.setitem(sys.modules, "transformers", None)
     with pytest.raises(FileNotFoundError, match=r"save_pretrained\(FOLDER\)"):
-        made(tmp_path, case)
+        made(tmp_path, older)
+
+    def from_pretrained(path):
+        if path != str(tmp_path):
+            raise OSError("no such folder")
+        return types.SimpleNamespace(
+            save_pretrained=lambda to: write(Path(to), new)
+        )
+
+    known = types.ModuleType("transformers")
+    known.AutoTokenizer = types.SimpleNamespace(from_pretrained=from_pretrained)
+    monkeypatch.setitem(sys.modules, "transformers", known)
+    assert not any(map(becomes_unknown, different(made(tmp_path, older), case)))
+    new["tokenizer.json"] = "no JSON"
+    with pytest.raises(ValueError, match=r"does not make it here: .*JSON"):
+        made(tmp_path, older)
