@@ -7,6 +7,7 @@ import importlib
 import os
 import sys
 import tempfile
+import zipfile
 from collections.abc import Sequence
 from typing import Any
 
@@ -36,4 +37,10 @@ def load(path: str) -> Any:
     """Loads a model of registered layers."""
     import keras
 
+    packed = os.path.getsize(path)
+    with zipfile.ZipFile(path) as archive:
+        unpacked = sum(entry.file_size for entry in archive.infolist())
+    # Keras does not compress: a file that unpacks to so much more is a bomb.
+    if unpacked > 20 * packed + 2**20:
+        raise ValueError(f"it has {packed} bytes, and would grow to {unpacked}")
     return keras.saving.load_model(path, compile=False, safe_mode=True)

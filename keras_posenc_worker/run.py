@@ -44,6 +44,7 @@ def prepare(kind: str, exported: str | None = None) -> None:
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
     importlib.import_module(_RUNTIMES.get(kind, "tensorflow"))
     if exported is not None:
+        _ahead.clear()  # of an export that failed
         with contextlib.suppress(Exception):  # `main` says what is wrong
             _ahead[exported] = model = SavedModel(exported)
             model.load_in_python()

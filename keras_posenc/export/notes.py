@@ -46,7 +46,10 @@ def notes(reference: Reference, inspection: Inspection) -> Iterator[str]:
     for signature in reference.signatures:
         base = signature.innermost
         sizes = [each.input_dim for each in tables(base)]
-        takes_ids = any("int" in spec.dtype for spec in base.specs.values())
+        takes_ids = any(
+            "int" in spec.dtype and "mask" not in name
+            for name, spec in base.specs.items()
+        )
         if sizes and takes_ids and signature.name not in ran:
             yield (
                 f"not each of {units.count(max(sizes), 'id')} was run, which "

@@ -35,7 +35,7 @@ from keras_posenc.export.record import (
 from keras_posenc.export.report import ExportedModel, VerificationReport
 from keras_posenc.export.signatures.signature import Signature
 from keras_posenc.export.versions import check_unchanged, stamp
-from keras_posenc.export.worker_client import run_model
+from keras_posenc.export.worker_client import load_ahead, run_model
 from keras_posenc.progress import progress
 from keras_posenc.publish import publish_file, staging_in
 from keras_posenc_worker.process import give_back
@@ -183,16 +183,14 @@ def export(model: keras.Model, format: Format, folder: Path) -> ExportedModel:
         probes = _probes(format) if format.verify else None
         with progress(format.verbose) as step, staging_in(folder) as staged:
             if not format.is_conversion:
-                _write(format, staged, step)
+                found = _write(format, staged, step)
             if probes is not None:
                 reference = _reference(format, probes, step)
                 give_back()
             # A conversion only now: samples may be no inputs of the model, and
             # the process that converts imports TensorFlow meanwhile.
             if format.is_conversion:
-                _write(format, staged, step)
-            # A vocabulary's file is the caller's own here.
-            found = inspect_safe(staged, [*format.allow_operators, _OWN_FILES])
+                found = _write(format, staged, step)
             found = format.complete(staged, reference, found)
             if reference is not None:
                 report = _report(format, reference, found, step)
@@ -229,10 +227,15 @@ def verify(
     return report.with_notes(*replace_record(record, path))
 
 
-def _write(format: Format, path: Path, step: Step) -> None:
+def _write(format: Format, path: Path, step: Step) -> Inspection:
     step(format.writing)
     format.write(path)
     give_back()
+    # A vocabulary's file is the caller's own here.
+    found = inspect_safe(path, [*format.allow_operators, _OWN_FILES])
+    if format.verify and found.kind == "saved_model":
+        load_ahead(path)  # while the model computes
+    return found
 
 
 def _probes(format: Format) -> Probes:

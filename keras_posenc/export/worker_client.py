@@ -295,6 +295,18 @@ def end_spares() -> None:
         _spares.pop(key).end()
 
 
+def _leave_spares() -> None:
+    """Leaves the workers of a fork's parent to it: they end with its pipes."""
+    for worker in _spares.values():
+        if worker.process.stdin is not None:
+            worker.process.stdin.close()
+    _spares.clear()
+
+
+if sys.platform != "win32":
+    os.register_at_fork(after_in_child=_leave_spares)
+
+
 # ---- Exported models in a worker
 
 

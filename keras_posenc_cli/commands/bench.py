@@ -50,8 +50,8 @@ def run(options: argparse.Namespace) -> int:
     path, kind = locate(options.exported)
     if kind != "litert":
         raise UsageError(f"'{path}' must be a LiteRT file, and is: {kind}")
-    # The needs of runs of any length are not known.
-    limits = Limits(memory=None, seconds=None, timeout=600)
+    # The needs of runs of any length are not known; the outputs of all come.
+    limits = Limits(memory=None, seconds=None, file=2**40, timeout=600)
     count = _UNTIMED + options.repeats
     found = []
     for name, sides in inspect_safe(path).signatures.items():
@@ -65,6 +65,12 @@ def run(options: argparse.Namespace) -> int:
                 + [length if each is None else each for each in shape[1:]]
                 for key, shape in shapes.items()
             }
+            dtypes = {each.dtype for each in sides["inputs"].values()}
+            if odd := dtypes & {"string", "bfloat16"}:
+                raise UsageError(
+                    f"bench cannot be used with inputs of {min(odd)}, and "
+                    f"'{path}' takes such"
+                )
             # 1 is an id or a mask value that every model takes.
             inputs = {
                 key: np.ones(shape, sides["inputs"][key].dtype)
@@ -73,10 +79,11 @@ def run(options: argparse.Namespace) -> int:
             cases = run_model(
                 "litert", path, [(name, inputs)] * count, limits, times=1
             )["cases"]
-            if "error" in cases[0]:
+            errors = [each["error"] for each in cases if "error" in each]
+            if errors:
                 raise RuntimeError(
                     f"The runtime does not run '{name}' with {known}: "
-                    f"{cases[0]['error']}"
+                    f"{errors[0]}"
                 )
             first, *times = (each["milliseconds"] for each in cases)
             median, most = np.percentile(times[_UNTIMED - 1 :], [50, 95])

@@ -86,8 +86,12 @@ class _Model:
 
     def prepare(self) -> None:
         """Compiles the model, once for all lengths."""
-        chat = [{"role": "user", "content": "Hello"}]
-        next(self._model.stream_chat(chat), None)
+        from keras_posenc.progress import progress
+
+        with progress(sys.stderr.isatty()) as step:
+            step("Compiling the model, once for this chat")
+            chat = [{"role": "user", "content": "Hello"}]
+            next(self._model.stream_chat(chat), None)
 
     def prompt(self, chat: Chat) -> str:
         return str(self._model.prompt_of(chat))
@@ -232,16 +236,12 @@ def run(options: argparse.Namespace) -> int:
             replies.prompt([*begin, {"role": "user", "content": "Hello"}])
         except ValueError as error:
             raise UsageError(f"--system: {error}") from error
-    from keras_posenc.progress import progress
-
-    with progress(sys.stderr.isatty()) as step:
-        step("Compiling the model, once for this chat")
-        replies.prepare()
     if is_one:
         chat = [*begin, {"role": "user", "content": message}]
         _, is_whole = _print_reply(replies, chat, lambda: False)
         _tell_cut_off(is_whole)
         return EXIT_OK
+    replies.prepare()
     with _interrupts() as interrupts:
         _converse(replies, begin, interrupts, option_names(options.parser))
     return EXIT_OK
@@ -334,7 +334,7 @@ def _print_reply(
     from keras_posenc.progress import progress
 
     with progress(sys.stderr.isatty()) as step:
-        step("Reading the chat")
+        step("Reading the chat, and compiling the model if it is the first")
         reply = replies.reply(chat)
         piece = next(reply, None)
     text = ""

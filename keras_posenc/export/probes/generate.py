@@ -69,11 +69,6 @@ class Probe:
         return NAN in self.extremes
 
     @property
-    def size(self) -> int:
-        """How many numbers and texts the inputs have."""
-        return sum(value.size for value in self.inputs.values())
-
-    @property
     def examples(self) -> int:
         """Number of examples in the batch."""
         first = next(iter(self.inputs.values()), np.zeros(()))

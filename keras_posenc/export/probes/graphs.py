@@ -48,10 +48,10 @@ _CALLS = ("Call", "Case", "If", "While")
 class Graphs:
     """Calls a model's graph, which reads the current weights.
 
-    One graph takes inputs of any size. For images, and for models with windows
-    or with `TimeDistributed`, there is one for each size too, as `predict`
-    traces it: then TensorFlow refuses inputs that are smaller than a window.
-    Such a pooling would divide by zero as it is run, and end the process.
+    One graph takes inputs of any size. For images, and for models with
+    windows, there is one for each size too, as `predict` traces it: then
+    TensorFlow refuses inputs that are smaller than a window. Such a pooling
+    would divide by zero as it is run, and end the process.
 
     Args:
         signature: The signature, without an oracle.

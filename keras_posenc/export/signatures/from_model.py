@@ -189,8 +189,7 @@ def _specs_of_called(
             f"Model '{model.name}' does not know its inputs: build it with "
             "keras.Input, or give a keras.InputSpec of the shape and dtype of "
             f"your data for each input, as `signatures={{'{name}': (model, "
-            "{'ids': keras.InputSpec(shape=(None, None), dtype='int32')})}` "
-            "(--input ids:int32:?x?)"
+            "{'ids': keras.InputSpec(shape=(None, None), dtype='int32')})}`"
         )
     for input_name, spec in specs.items():
         if spec.shape is None or spec.dtype is None:
