@@ -282,10 +282,10 @@ def restore_checkpoint(model: Any, directory: Any) -> int:
 
     Raises:
         ImportError: The library `orbax-checkpoint` is missing.
-        ValueError: `directory` is a file, the backend is not JAX, the model is
-            not built or not compiled, or the latest checkpoint is incomplete,
-            saved within an epoch, or of another model (the message names the
-            variables).
+        ValueError: `directory` is a file or itself a checkpoint, the backend
+            is not JAX, the model is not built or not compiled, processes see
+            different checkpoints, or the latest one is incomplete, of another
+            model (the message names the variables), or within an epoch.
 
     Example:
     >>> import keras
@@ -318,6 +318,7 @@ def restore_checkpoint(model: Any, directory: Any) -> int:
     with ocp.training.Checkpointer(directory) as checkpointer:
         latest = checkpointer.latest
     step = None if latest is None else int(latest.step)
+    _check_shared(step, directory)
     if step is None:
         return 0
     path = os.path.join(directory, str(step))
@@ -362,7 +363,29 @@ def _folder(directory: Any) -> str:
             "`directory` must be a folder, or a path that does not exist yet. "
             f"Received: directory='{given}', and '{there}' is a file"
         )
+    if (path / "_CHECKPOINT_METADATA").exists():
+        raise ValueError(
+            "`directory` must be the folder of the callback, which holds the "
+            f"checkpoints. Received: directory='{given}', which is one of them"
+        )
     return str(path)
+
+
+def _check_shared(step: int | None, directory: str) -> None:
+    """Raises `ValueError`, on all processes, if they see different ones."""
+    import jax
+    from jax.experimental import multihost_utils
+
+    if jax.process_count() == 1:
+        return
+    own = np.int32(-1 if step is None else step)
+    found = multihost_utils.process_allgather(own).tolist()
+    if len(set(found)) > 1:
+        raise ValueError(
+            "`directory` must be one that all processes see. Received: "
+            f"directory={directory!r}, whose latest checkpoint is, for each "
+            f"process, {[None if x < 0 else x for x in found]}"
+        )
 
 
 def _check_epoch(step: int, variables: Any, path: str) -> None:

@@ -358,6 +358,8 @@ def _describe_tokenizer(
         "unk_token": tokenizer.unknown_token,
         "cls_token": tokenizer.start_token,
         "sep_token": tokenizer.end_token,
+        # Else transformers adds one, with an id beyond the table.
+        "mask_token": "[MASK]" if "[MASK]" in tokenizer.vocabulary else None,
     }
     longest = tokenizer.max_length or tokenizer.sequence_length
     if longest is not None:

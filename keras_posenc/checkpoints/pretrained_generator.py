@@ -158,10 +158,9 @@ class PretrainedGenerator(Generator):
         )
         self.from_ids.compile(jit_compile=jit_compile)
 
-    def quantize(self, *args: Any, **kwargs: Any) -> None:
+    def forget_traces(self) -> None:
         self._others.by_options.clear()
-        self._others.steps.clear()
-        super().quantize(*args, **kwargs)
+        super().forget_traces()
 
     def _first_and_step(self) -> tuple[First, Step]:
         """Those of all generators of these layers that step alike."""

@@ -107,7 +107,7 @@ def _class_of(folder: Folder, settings: Config) -> str:
 
 def pairing_of(folder: Folder) -> tuple[int, bool]:
     """Returns how a folder's tokenizer joins two texts, as `pairing` does."""
-    complete(folder)
+    complete(folder, VOCABULARY)
     settings = _opened(folder, SETTINGS)
     name = _class_of(folder, settings)
     if not folder.has(WHOLE):
@@ -123,9 +123,12 @@ def pairing_of(folder: Folder) -> tuple[int, bool]:
     return count, is_typed and has_types
 
 
-def complete(folder: Folder) -> None:
-    """Gives a folder of older files the `tokenizer.json` of transformers."""
-    if any(map(folder.has, (WHOLE, _SOURCE, VOCABULARY))):
+def complete(folder: Folder, *also: str) -> None:
+    """Gives a folder of older files the `tokenizer.json` of transformers.
+
+    `also` are files that are read here, and not enough.
+    """
+    if any(map(folder.has, {WHOLE, _SOURCE, VOCABULARY} - {*also})):
         return
     try:
         from transformers import AutoTokenizer
@@ -133,7 +136,9 @@ def complete(folder: Folder) -> None:
         raise _without_file(folder) from None
     with tempfile.TemporaryDirectory() as made:
         try:
-            tokenizer = AutoTokenizer.from_pretrained(str(folder.path))
+            tokenizer = AutoTokenizer.from_pretrained(
+                str(folder.path), local_files_only=True, trust_remote_code=False
+            )
             tokenizer.save_pretrained(made)
             folder.give(WHOLE, read_json(Path(made, WHOLE)))
         except Exception as error:  # whatever it raises for its many kinds

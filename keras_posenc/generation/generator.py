@@ -369,8 +369,12 @@ class Generator(NamedArguments, keras.Model):
     def quantize(self, *args: Any, **kwargs: Any) -> None:
         """Quantizes the model as Keras does, and recompiles what runs it."""
         super().quantize(*args, **kwargs)
-        for each in (*vars(self).values(), *vars(self).get("_steps", ())):
-            if isinstance(each, keras.Model):  # compiled with the old weights
+        self.forget_traces()
+
+    def forget_traces(self) -> None:
+        """Has what was compiled with other weights compiled again."""
+        for each in vars(self).values():
+            if isinstance(each, keras.Model):
                 each.predict_function = None
 
     def score(

@@ -80,6 +80,7 @@ class _Part(keras.Model):
         self.supports_masking = True
         self.search = search
         self.made: dict[str, Any] = {}  # the specs of its outputs, once traced
+        self.traced_with: list[int] = []
 
     def build(self, input_shape: Any) -> None:
         self.built = True
@@ -95,6 +96,9 @@ class _Part(keras.Model):
         TensorFlow traces it once: axes are of any length, or as in the outputs
         of the part `before`, which has run.
         """
+        variables = [id(each) for each in self.search.model.variables]
+        if variables != self.traced_with:  # LoRA adds some, say
+            self.predict_function, self.traced_with = None, variables
         backend = keras.backend.backend()
         if backend == "jax":
             return self.predict_on_batch(inputs)

@@ -264,6 +264,7 @@ def _score_all(
     processes: list[ScoringWorker] = []
     is_over, starting = threading.Event(), threading.Lock()
     done = dict.fromkeys(left, 0)  # rows so far
+    finished: list[Fragment] = []
 
     def start() -> ScoringWorker:
         with starting:
@@ -281,7 +282,7 @@ def _score_all(
 
         def tell(rows: int) -> None:
             done[fragment] = rows
-            show(sum(done.values()), report.files)
+            show(sum(done.values()), len(finished))
 
         found: tuple[int, int] | str
         try:
@@ -290,6 +291,7 @@ def _score_all(
             found = str(error)
         except WorkerError as error:  # the next file has another one
             return f"the process that scored it {error}"
+        finished.append(fragment)
         idle.put(process)
         return found
 
@@ -308,9 +310,10 @@ def _score_all(
                         report.rows += sum(found)
                         count(fragment, *found)
             except BaseException:
-                with starting:
-                    is_over.set()
+                is_over.set()
                 pool.shutdown(wait=False, cancel_futures=True)
+                with starting:
+                    pass
                 for process in processes:
                     process.kill()
                 raise

@@ -60,7 +60,11 @@ def read(
                         f"Column '{name}' is of {array.type}, not {types[name]}"
                     )
                 # A cast, unlike `pa.array`, does not cut 1.9 to an integer.
-                arrays[name] = array.cast(types[name])
+                cast = arrays[name] = array.cast(types[name])
+                if array.type != types[name] and cast.cast(array.type) != array:
+                    raise ValueError(
+                        f"Column '{name}' is of {array.type}, not {types[name]}"
+                    )
             yield pa.table(arrays)
 
 

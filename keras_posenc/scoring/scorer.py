@@ -276,7 +276,7 @@ class Scorer:
                 )
         for each in self.inputs:
             each.check_type(given.field(each.column).type)
-        kept = [given.field(name) for name in self.keep]
+        kept = [_without_views(given.field(name)) for name in self.keep]
         return (
             pa.schema(
                 [*kept, *((each.name, each.type) for each in self.outputs)]
@@ -341,6 +341,7 @@ class Scorer:
             for batch in self._batches(run, rows, indices):
                 self._run_batch(run, rows, batch, outputs, reasons)
         kept = table.select(self.keep)
+        kept = kept.cast(pa.schema(map(_without_views, kept.schema)))
         good, bad = sorted(outputs), sorted(reasons)
         columns = [*kept.take(pa.array(good, pa.int64())).columns]
         columns += (
@@ -515,6 +516,16 @@ def _inputs(tensors: Mapping[str, Tensor], column: str | None) -> list[Input]:
     if not made:
         raise ValueError("it has no inputs")
     return made
+
+
+def _without_views(field: Any) -> Any:
+    """Returns a field without a view, whose rows Arrow cannot take yet."""
+    pa = require_pyarrow()
+    if pa.types.is_string_view(field.type):
+        return field.with_type(pa.large_string())
+    if pa.types.is_binary_view(field.type):
+        return field.with_type(pa.large_binary())
+    return field
 
 
 def _check_keep(keep: Any) -> list[str]:

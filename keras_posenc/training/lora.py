@@ -87,3 +87,5 @@ def forget_traces(model: keras.Layer) -> None:
         if isinstance(each, keras.Model):
             each.train_function = each.test_function = None
             each.predict_function = None
+        if hasattr(each, "forget_traces"):  # a generator
+            each.forget_traces()

@@ -283,6 +283,31 @@ def test_files_keep_all(model, tmp_path):
 
 
 @pytest.mark.tensorflow
+def test_weights_that_were_added_count(model):
+    copied = type(model.model).from_config(model.model.get_config())
+    copied.set_weights(model.model.get_weights())
+
+    def made():
+        return kp.PretrainedGenerator(
+            copied,
+            source_tokenizer=model.source_tokenizer,
+            max_length=9,
+            chat_template=TEMPLATE,
+        )
+
+    old = made()
+    before = old.generate(["Hi"])
+    old.predict(["Hi"], verbose=0)
+    kp.training.enable_lora(old, rank=2)
+    for each in copied.trainable_weights:
+        each.assign(keras.random.normal(each.shape, seed=len(each.path)))
+    found = made().generate(["Hi"])
+    assert found != before
+    assert old.generate(["Hi"]) == found
+    assert old.predict(["Hi"], verbose=0)["text"].tolist() == found
+
+
+@pytest.mark.tensorflow
 def test_numbers_are_not_traced_again(model, monkeypatch, caplog):
     from keras_posenc.generation.step import First, Step
 

@@ -114,7 +114,8 @@ def test_files_of_an_older_tokenizer(tmp_path, monkeypatch):
     with pytest.raises(FileNotFoundError, match=r"save_pretrained\(FOLDER\)"):
         made(tmp_path, older)
 
-    def from_pretrained(path):
+    def from_pretrained(path, *, local_files_only, trust_remote_code):
+        assert (local_files_only, trust_remote_code) == (True, False)
         if path != str(tmp_path):
             raise OSError("no such folder")
         return types.SimpleNamespace(
