@@ -31,7 +31,7 @@ def build(bias=0.0):
 def files(tmp_path_factory):
     keras.utils.set_random_seed(0)
     model, folder = build(), tmp_path_factory.mktemp("files")
-    silent = {"verbose": False, "max_length": 200}
+    silent = {"verbose": False, "max_length": 600}
     kp.export_litert(model, folder / "m.tflite", **silent)
     kp.export_litert(
         model, folder / "int8.tflite", quantization="int8", **silent
