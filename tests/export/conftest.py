@@ -65,7 +65,11 @@ def contents(folder):
 def make():
     """Makers of models, for test files cannot import one another."""
     return types.SimpleNamespace(
-        ids=ids, classifier=classifier, embedder=embedder, restless=restless
+        ids=ids,
+        classifier=classifier,
+        embedder=embedder,
+        restless=restless,
+        text_classifier=text_classifier,
     )
 
 
@@ -156,7 +160,6 @@ def text_model():
 @pytest.fixture(scope="session")
 def served(text_model, tmp_path_factory):
     """A version of `text_model` with everything that a server reads."""
-    pytest.importorskip("tensorflow_serving")
     return kp.export_saved_model(
         text_model,
         tmp_path_factory.mktemp("served") / "judge",
@@ -166,45 +169,3 @@ def served(text_model, tmp_path_factory):
         max_length=MAX_LENGTH,
         verbose=False,
     )
-
-
-@pytest.fixture(scope="session")
-def run_saved_model():
-    """Runs a signature of a SavedModel on NumPy arrays."""
-    import tensorflow as tf
-
-    def runner(path, signature="serving_default"):
-        module = tf.saved_model.load(str(path))
-        run = module.signatures[signature]
-        _, specs = run.structured_input_signature
-
-        def call(inputs):
-            outputs = run(
-                **{
-                    name: tf.constant(value, specs[name].dtype)
-                    for name, value in inputs.items()
-                }
-            )
-            return {name: value.numpy() for name, value in outputs.items()}
-
-        call.module = module  # its variables die with it
-        return call
-
-    return runner
-
-
-@pytest.fixture(scope="session")
-def run_litert():
-    """Runs a signature of a LiteRT file, given by its path or bytes."""
-    from ai_edge_litert.interpreter import Interpreter
-
-    def runner(file, signature="serving_default"):
-        if isinstance(file, bytes):
-            interpreter = Interpreter(model_content=file)
-        else:
-            interpreter = Interpreter(model_path=str(file))
-        run = interpreter.get_signature_runner(signature)
-        run.interpreter = interpreter  # dies with its runner
-        return run
-
-    return runner

@@ -1,6 +1,12 @@
-"""Exported files of every format: what writes them, and what runs them."""
+"""Exported files of every format: what writes, runs and forges them."""
 
+import contextlib
 from pathlib import Path
+
+import onnxruntime
+import tensorflow as tf
+from ai_edge_litert.interpreter import Interpreter
+from tensorflow.core.protobuf import saved_model_pb2
 
 import keras_posenc as kp
 
@@ -11,22 +17,46 @@ EXPORTS = {
 }
 
 
+def loaded_file(path, signature="serving_default"):
+    """A function from a file's inputs to its outputs, both by their names."""
+    if Path(path).suffix == ".onnx":
+        held = onnxruntime.InferenceSession(path)
+        names = [each.name for each in held.get_outputs()]
+
+        def call(inputs):
+            return dict(zip(names, held.run(None, inputs), strict=True))
+    elif Path(path).suffix == ".tflite":
+        held = Interpreter(str(path))
+        runner = held.get_signature_runner(signature)
+
+        def call(inputs):
+            return runner(**inputs)
+    else:
+        held = tf.saved_model.load(str(path))
+        run = held.signatures[signature]
+        _, specs = run.structured_input_signature
+
+        def call(inputs):
+            tensors = {
+                name: tf.constant(value, specs[name].dtype)
+                for name, value in inputs.items()
+            }
+            return {name: x.numpy() for name, x in run(**tensors).items()}
+
+    call.held = held  # what runs dies with it
+    return call
+
+
 def run_file(path, inputs, signature="serving_default"):
     """The outputs of a file in its runtime, by their names."""
-    if Path(path).suffix == ".onnx":
-        import onnxruntime
+    return loaded_file(path, signature)(inputs)
 
-        session = onnxruntime.InferenceSession(path)
-        names = [each.name for each in session.get_outputs()]
-        return dict(zip(names, session.run(None, inputs), strict=True))
-    if Path(path).suffix == ".tflite":
-        from ai_edge_litert.interpreter import Interpreter
 
-        interpreter = Interpreter(str(path))
-        return interpreter.get_signature_runner(signature)(**inputs)
-    import tensorflow as tf
-
-    module = tf.saved_model.load(str(path))
-    tensors = {name: tf.constant(value) for name, value in inputs.items()}
-    outputs = module.signatures[signature](**tensors)
-    return {name: value.numpy() for name, value in outputs.items()}
+@contextlib.contextmanager
+def graph_of(folder):
+    """The graph of a SavedModel, written again after it was changed."""
+    file = folder / "saved_model.pb"
+    message = saved_model_pb2.SavedModel.FromString(file.read_bytes())
+    (graph,) = message.meta_graphs
+    yield graph
+    file.write_bytes(message.SerializeToString())

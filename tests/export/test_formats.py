@@ -9,7 +9,8 @@ import tensorflow as tf
 
 import keras_posenc as kp
 from keras_posenc.export.formats.saved_model import SavedModel
-from tests.export.files import EXPORTS, run_file
+from keras_posenc.export.signatures import sizes
+from tests.export.files import EXPORTS, loaded_file, run_file
 
 pytestmark = pytest.mark.tensorflow
 
@@ -24,29 +25,21 @@ UNKNOWN_ID = {
 @pytest.fixture(scope="module", params=EXPORTS)
 def exported(request):
     """The format, and the verified export of `model` in it."""
-    if request.param == "onnx":
-        pytest.importorskip("tf2onnx")
-        pytest.importorskip("onnxruntime")
     return request.param, request.getfixturevalue(request.param)
 
 
 @pytest.fixture(scope="module")
-def load(exported, run_saved_model, run_litert):
+def load(exported):
     """Returns a function from ids to scores, of one loaded signature."""
     kind, artifact = exported
-    load_saved_model = functools.cache(run_saved_model)  # it takes a second
+    # A SavedModel takes a second.
+    opened = (
+        functools.cache(loaded_file) if kind == "saved_model" else loaded_file
+    )
 
     def load(signature="serving_default"):
-        if kind == "saved_model":
-            run = load_saved_model(artifact.path, signature)
-            return lambda ids: run({"ids": np.array(ids)})["scores"]
-        if kind == "litert":
-            run = run_litert(artifact.path, signature)
-            return lambda ids: run(ids=np.array(ids, "int32"))["scores"]
-        import onnxruntime
-
-        run = onnxruntime.InferenceSession(artifact.path).run
-        return lambda ids: run(["scores"], {"ids": np.array(ids, "int32")})[0]
+        run = opened(artifact.path, signature)
+        return lambda ids: run({"ids": np.array(ids, "int32")})["scores"]
 
     return load
 
@@ -120,8 +113,6 @@ def test_no_rows_have_no_outputs(load):
 @pytest.fixture(params=EXPORTS)
 def export(request, tmp_path):
     """Exports a model below a folder of `tmp_path`."""
-    if request.param == "onnx":
-        pytest.importorskip("tf2onnx")
     function, name = EXPORTS[request.param]
 
     def export(model, folder=".", **options):
@@ -173,6 +164,27 @@ def test_folder_that_cannot_be_written_to(make, export, tmp_path, contents):
     assert contents(tmp_path) == ["file"]
 
 
+@pytest.mark.parametrize(
+    ("mode", "share", "advice"),
+    [
+        ({}, 1, "quantization='int8' divides them by 4"),
+        ({"quantization": "float16"}, 1, "LiteRT files hold"),
+        ({"quantization": "int8"}, 4, "LiteRT files hold"),
+    ],
+)
+def test_more_than_a_file_can_hold(
+    monkeypatch, tmp_path, make, mode, share, advice
+):
+    model = make.embedder()
+    size = 4 * model.count_params()
+    monkeypatch.setattr(sizes, "MOST", size // share - 1)
+    with pytest.raises(kp.ExportError, match=advice):
+        kp.export_litert(model, tmp_path / "m.tflite", verbose=False, **mode)
+    with pytest.raises(kp.ExportError, match="ONNX files hold"):
+        kp.export_onnx(model, tmp_path / "m.onnx", verbose=False)
+    assert not [*tmp_path.iterdir()]
+
+
 def test_nan_of_the_models_own(exported, tmp_path):
     ids = keras.Input((4,), dtype="int32", name="ids")
     x = keras.layers.Embedding(9, 3, mask_zero=True)(ids)
@@ -187,11 +199,6 @@ def test_nan_of_the_models_own(exported, tmp_path):
     assert "kp.Pooling1D('mean')" in note
 
 
-def named(name):
-    inputs = keras.Input((3,), name=name)
-    return keras.Model(inputs, keras.layers.Dense(2, name="y")(inputs))
-
-
 def from_the_middle():
     """Keras names its input keras_tensor_5CLONE, or another number."""
     model = keras.Sequential([keras.Input((3,)), keras.layers.Dense(3)])
@@ -200,22 +207,17 @@ def from_the_middle():
 
 
 @pytest.mark.parametrize("kind", EXPORTS)
-@pytest.mark.parametrize(
-    "make", [lambda: named("user_ID"), from_the_middle], ids=["name", "clone"]
-)
-def test_capital_letters_in_the_name_of_an_input(kind, make, tmp_path):
+def test_capital_letters_in_the_name_of_an_input(kind, tmp_path):
     """TensorFlow has them in lower case inside."""
-    if kind == "onnx":
-        pytest.importorskip("tf2onnx")
     export, name = EXPORTS[kind]
-    model = make()
+    model = from_the_middle()
     path = export(model, tmp_path / name, verbose=False).path
     (sides,) = kp.inspect_export(path).signatures.values()
     assert [*sides["inputs"]] == [model.inputs[0].name]
     assert kp.verify_export(path, model, verbose=False).passed
 
 
-def test_ragged_numbers_of_texts(tmp_path, run_saved_model):
+def test_ragged_numbers_of_texts(tmp_path):
     """What is ragged inside stays so; outputs have zeros, as in Keras."""
     words = keras.layers.TextVectorization(ragged=True)
     words.adapt(["one two three", "four five"])
@@ -229,7 +231,7 @@ def test_ragged_numbers_of_texts(tmp_path, run_saved_model):
     path = kp.export_saved_model(model, tmp_path / "m", verbose=False).path
     assert "from_ids" not in kp.inspect_export(path).signatures
     given = np.array(["one two three", "", "five"], dtype=object)
-    found = run_saved_model(path)({"texts": given})
+    found = run_file(path, {"texts": given})
     assert found["ids"].shape == (3, 3)
     wanted = model(tf.constant(given))
     np.testing.assert_array_equal(found["ids"], wanted["ids"].to_tensor())
@@ -246,7 +248,6 @@ def test_ragged_numbers_of_texts(tmp_path, run_saved_model):
 @pytest.mark.parametrize("kind", ["litert", "onnx"])
 def test_inputs_and_outputs_by_position(kind, tmp_path):
     """Apps run files so, and the names here sort otherwise."""
-    pytest.importorskip("tf2onnx")
     x, a = (keras.Input((2,), name=name) for name in "xa")
     model = keras.Model(
         [x, a],
@@ -284,7 +285,6 @@ def test_inputs_and_outputs_by_position(kind, tmp_path):
 @pytest.mark.parametrize("kind", ["litert", "onnx"])
 def test_where_the_largest_and_smallest_numbers_are(kind, tmp_path):
     """Keras has -0.0 below 0.0 there, by the sign bit."""
-    pytest.importorskip("tf2onnx")
     x = keras.Input((4,), name="x")
     ops = keras.ops
     model = keras.Model(
@@ -307,7 +307,6 @@ def test_where_the_largest_and_smallest_numbers_are(kind, tmp_path):
 @pytest.mark.parametrize("kind", ["litert", "onnx"])
 def test_operators_written_by_others(kind, tmp_path):
     """Those of `decompose`; ONNX keeps all digits near 0."""
-    pytest.importorskip("tf2onnx")
     x, ops = keras.Input((8,), name="x"), keras.ops
     cube, inside = ops.reshape(x, (-1, 2, 2, 2, 1)), ops.tanh(x)
     model = keras.Model(
@@ -342,7 +341,6 @@ def test_operators_written_by_others(kind, tmp_path):
 @pytest.mark.parametrize("kind", EXPORTS)
 def test_python_code_in_a_model(kind, tmp_path, capfd):
     """No file runs it, so allowing its operator is no remedy."""
-    pytest.importorskip("tf2onnx")
 
     def double(x):
         y = tf.numpy_function(lambda y: 2 * y, [x], tf.float32)

@@ -1,10 +1,10 @@
 """Generators as files: what they choose is what their model would choose."""
 
-import keras
 import numpy as np
 import pytest
 
 import keras_posenc as kp
+from tests.export.files import run_file
 from tests.generation.toy import SIZES, shaken, twins
 
 pytestmark = pytest.mark.tensorflow
@@ -14,9 +14,8 @@ SOURCES = np.array([[5, 6, 7, 3, 0], [4, 3, 0, 0, 0], [9, 8, 7, 6, 3]], "int32")
 
 
 def generator(make=kp.TransformerDecoderModel, **options):
-    of_model = options.pop("of_model", {})
     given = {"max_length": 5, "start_id": 2, "end_ids": 3, **options}
-    return kp.Generator(shaken(make(12, **SMALL, **of_model)), **given)
+    return kp.Generator(shaken(make(12, **SMALL)), **given)
 
 
 # ---- Near-ties
@@ -55,17 +54,8 @@ def test_a_file_that_chose_otherwise(tmp_path):
 # ---- ONNX
 
 
-@pytest.fixture(scope="module")
-def onnx():
-    pytest.importorskip("tf2onnx")
-    pytest.importorskip("onnxruntime")
-    return pytest.importorskip("onnx")
-
-
-@pytest.fixture(scope="module")
-def translator(onnx, tmp_path_factory):
+def test_onnx_files_have_the_whole_loop(tmp_path):
     """Of texts; beams over turned keys, whose tables the loop reads."""
-    keras.utils.set_random_seed(0)
     model = kp.TransformerDecoderModel(
         12, **SMALL, attention=kp.RotaryEmbedding()
     )
@@ -76,25 +66,11 @@ def translator(onnx, tmp_path_factory):
         beams=2,
         length_penalty=0.6,
     )
-    path = tmp_path_factory.mktemp("onnx") / "generator.onnx"
-    return made, kp.export_onnx(
-        made, path, verify=False, max_length=4, verbose=False
-    )
-
-
-def run_onnx(path, ids):
-    import onnxruntime
-
-    session = onnxruntime.InferenceSession(path)
-    names = [output.name for output in session.get_outputs()]
-    return dict(zip(names, session.run(names, {"ids": ids}), strict=True))
-
-
-def test_onnx_files_have_the_whole_loop(translator):
-    made, artifact = translator
-    assert "Loop" in kp.inspect_export(artifact.path).operators
+    path = tmp_path / "generator.onnx"
+    kp.export_onnx(made, path, verify=False, max_length=4, verbose=False)
+    assert "Loop" in kp.inspect_export(path).operators
     expected = made.search(SOURCES)
-    found = run_onnx(artifact.path, SOURCES)
+    found = run_file(path, {"ids": SOURCES})
     np.testing.assert_array_equal(found["output_ids"], expected["ids"])
     np.testing.assert_allclose(
         found["token_score"], expected["token_score"], atol=1e-5
@@ -112,7 +88,7 @@ def test_onnx_files_have_the_whole_loop(translator):
         (kp.TransformerDecoderModel, {"repetition_penalty": 2.0}),
     ],
 )
-def test_generators_as_onnx_files(onnx, tmp_path, make, options):
+def test_generators_as_onnx_files(tmp_path, make, options):
     made = generator(make, **options)
     path = tmp_path / "generator.onnx"
     kp.export_onnx(made, path, verify=False, verbose=False)
@@ -122,43 +98,3 @@ def test_generators_as_onnx_files(onnx, tmp_path, make, options):
     assert report.passed
     assert "output ids is named output_ids in the file" in str(report)
     assert report.different_weights == []
-
-
-# ---- LiteRT
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize(
-    ("make", "quantization"),
-    [
-        (kp.Transformer, "float16"),
-        (kp.Transformer, "int8"),
-        (kp.TransformerDecoderModel, "int8"),
-    ],
-)
-def test_generators_of_fewer_bits(tmp_path, make, quantization):
-    """Each token is what the model nearly chose, and is scored as it says.
-
-    Not the sequences as wholes, which one other choice changes altogether.
-    """
-    wide = {**SMALL, "d_model": 32, "intermediate_dim": 64}
-    model = shaken(make(12, **wide), noise=0.2)
-    made = kp.Generator(
-        model,
-        start_id=2,
-        end_ids=3,
-        max_length=5,
-        beams=2,
-    )
-    path = tmp_path / "generator.tflite"
-    report = kp.export_litert(
-        made,
-        path,
-        quantization=quantization,
-        samples=[{"ids": SOURCES[:1, :length]} for length in (2, 3, 4)],
-        max_length=8,
-        verbose=False,
-    ).report
-    assert report.quantization == quantization
-    assert report.by_likelihood == ["score", "serving_default"]
-    assert report.likelihoods_of["serving_default"].drawn > 0

@@ -289,8 +289,6 @@ def rounded(package, sampled_once):
     ("quantization", "limits"),
     [
         ("float16", {"kl": 1e-4}),
-        ("int8-weights", {"kl": 0.01}),
-        ("int8", {"kl": 0.05}),
         ("int4", {"kl": 1.0, "perplexity": 2.0}),
     ],
 )

@@ -4,7 +4,6 @@ Its tokenizer is Hugging Face's library, which is the oracle for token ids;
 vectors are those of sentence-transformers, kept in `tests/fixtures`.
 """
 
-import dataclasses
 import json
 import shutil
 
@@ -24,7 +23,6 @@ from keras_posenc.export.formats.litertlm_package import (  # noqa: E402
 )
 from keras_posenc.export.formats.litertlm_run import vectors  # noqa: E402
 from keras_posenc_cli import main  # noqa: E402
-from keras_posenc_worker.read_litertlm import sections_of  # noqa: E402
 from tests.text.files import FIXTURES  # noqa: E402
 
 pytestmark = [
@@ -164,48 +162,6 @@ def test_a_package_of_other_weights_does_not_appear(
             model, tmp_path / "m.litertlm", lengths=(LONGEST,), verbose=False
         )
     assert not [*tmp_path.iterdir()]
-
-
-# ---- A package whose tokenizer or metadata is wrong
-
-
-@pytest.mark.parametrize("fault", ["padding", "truncation", "start", "end"])
-def test_other_ids_give_other_vectors(fault, model, exported, tmp_path):
-    parts = model.embedder_parts()
-    said = parts.tokenizer_json()
-    found = parts
-    if fault in ("start", "end"):  # no [CLS], no [SEP]
-        found = dataclasses.replace(parts, **{f"{fault}_id": None})
-    elif fault == "padding":  # as sentence-transformers ships files
-        said["padding"] = {
-            "strategy": {"Fixed": 16},
-            "direction": "Right",
-            "pad_to_multiple_of": None,
-            "pad_id": 0,
-            "pad_type_id": 0,
-            "pad_token": "[PAD]",
-        }
-    else:
-        said["truncation"] = {
-            "direction": "Right",
-            "max_length": 3,
-            "strategy": "LongestFirst",
-            "stride": 0,
-        }
-    files = {}
-    content = exported.path.read_bytes()
-    for each in sections_of(exported.path):
-        if each["kind"] == "TFLiteModel":
-            kind = each["items"]["model_type"].removeprefix("tf_lite_")
-            files[kind] = tmp_path / f"{kind}.tflite"
-            files[kind].write_bytes(content[each["begin"] : each["end"]])
-    path = tmp_path / "wrong.litertlm"
-    metadata = litertlm_embedder._metadata(found, [8, LONGEST])
-    write_package(path, metadata, said, files)
-    texts = ["how tall is a tree"]
-    (wrong,) = run(path, texts, normalize=False)
-    (right,) = run(exported.path, texts, normalize=False)
-    assert np.abs(wrong - right).max() > 100 * TOLERANCE * np.abs(right).max()
 
 
 def test_a_crash_of_the_engine_is_an_error(model, tmp_path):

@@ -27,13 +27,13 @@ def codes(message):
     ]
 
 
-def followed(code, model, options, **scope):
+def followed(code, model, **scope):
     """The model and the options of the next call, as the code has them."""
     scope = {"keras": keras, "np": np, "model": model, **scope}
     if re.match(r"\w+=", code):
-        return model, {**options, **eval(f"dict({code})", scope)}
+        return model, eval(f"dict({code})", scope)
     found = eval(code, scope)
-    return found if isinstance(found, keras.Model) else model, options
+    return found if isinstance(found, keras.Model) else model, {}
 
 
 class Subclass(keras.Model):
@@ -57,76 +57,35 @@ def integers():
     return keras.Model(inputs, keras.ops.cast(inputs, "float32") * 2.0)
 
 
-def two_outputs(nest=lambda one, other: [one, other]):
-    inputs = keras.Input((4,), name="x")
-    outputs = layers.Dense(2, name="one")(inputs), layers.Dense(3)(inputs)
-    return keras.Model(inputs, nest(*outputs))
-
-
-# What makes the model, to which format it goes, by which options, and which
-# pieces of code in the message are followed.
+# What makes the model, and to which format it goes. Remedies for names and for
+# nested outputs are followed in signatures/test_signatures.py.
 CASES = {
-    "not called": (lambda: Subclass(layers.Dense(2)), "saved_model", {}, [0]),
+    "not called": (lambda: Subclass(layers.Dense(2)), "saved_model"),
     "subclass of ids": (
         lambda: called(Subclass(layers.Embedding(9, 2)), "int32"),
         "saved_model",
-        {},
-        [0],
     ),
     "chain of ids": (
         lambda: called(keras.Sequential([layers.Embedding(9, 2)]), "int32"),
         "litert",
-        {},
-        [0],
     ),
-    "integers": (integers, "onnx", {}, [0]),
-    "name": (
-        lambda: keras.Sequential(
-            [keras.Input((4,), name="my-x"), layers.Dense(2)]
-        ),
-        "litert",
-        {},
-        [0],
-    ),
-    "nested": (
-        lambda: two_outputs(lambda one, other: {"a": [one, other]}),
-        "saved_model",
-        {},
-        [0],
-    ),
+    "integers": (integers, "onnx"),
 }
 
 
-# The others take longer, by the same code.
-QUICK = {
-    "name",
-    "subclass of ids",
-    "integers",
-}
-
-
-@pytest.mark.parametrize(
-    "name",
-    [
-        pytest.param(name, marks=[] if name in QUICK else pytest.mark.slow)
-        for name in CASES
-    ],
-)
+@pytest.mark.parametrize("name", CASES)
 def test_remedy_works_when_copied(name, tmp_path):
-    make, kind, options, chosen = CASES[name]
-    if kind == "onnx":
-        pytest.importorskip("onnx")
+    make, kind = CASES[name]
     keras.utils.set_random_seed(0)
     model, (export, file) = make(), EXPORTS[kind]
     fixed = {"verbose": False, "max_length": 5}
     with pytest.raises((ValueError, kp.ExportError)) as caught:
-        export(model, tmp_path / file, **fixed, **options)
-    found = codes(str(caught.value))
+        export(model, tmp_path / file, **fixed)
+    code, *_ = codes(str(caught.value))
     x = np.ones((2, 3), "float32")
-    for index in chosen:
-        model, options = followed(found[index], model, options, x=x)
-    report = export(model, tmp_path / file, **{**fixed, **options}).report
-    assert report.passed if options.get("verify", True) else report is None
+    model, options = followed(code, model, x=x)
+    report = export(model, tmp_path / file, **fixed, **options).report
+    assert report.passed
 
 
 @pytest.mark.parametrize(
@@ -230,8 +189,6 @@ LACKING = {
 @pytest.mark.parametrize("name", LACKING)
 def test_remedy_for_an_operator_that_a_format_lacks(name, tmp_path):
     refused, kind, said, instead = LACKING[name]
-    if kind == "onnx":
-        pytest.importorskip("onnx")
     keras.utils.set_random_seed(0)
     export, file = EXPORTS[kind]
     x = keras.Input((4, 3), name="x")

@@ -10,6 +10,7 @@ from keras_posenc.export.check import compare
 from keras_posenc.export.probes.generate import Probes
 from keras_posenc.export.probes.reference import compute_reference
 from keras_posenc.export.signatures.resolve import resolve_signatures
+from tests.export.files import EXPORTS
 
 pytestmark = pytest.mark.tensorflow
 # To three numbers: one between two integers or next to zero, and others.
@@ -56,15 +57,10 @@ def test_near_ties(layer):
 
 @pytest.mark.parametrize("layer", NEAR)
 @pytest.mark.parametrize(
-    ("export", "name"),
-    [
-        (kp.export_litert, "m.tflite"),
-        pytest.param(kp.export_onnx, "m.onnx", marks=pytest.mark.slow),
-        pytest.param(kp.export_saved_model, "m", marks=pytest.mark.slow),
-    ],
-    ids=["litert", "onnx", "saved-model"],
+    "kind", ["litert", pytest.param("onnx", marks=pytest.mark.slow)]
 )
-def test_exports(layer, export, name, tmp_path):
+def test_exports(layer, kind, tmp_path):
+    export, name = EXPORTS[kind]
     table = np.random.default_rng(0).normal(size=(12, 24)).astype("float32")
     pooling = kp.Pooling1D(["last", "mean_sqrt_length", "weighted_mean"])
     model = model_of(layer(name="embedding"), table, pooling)
@@ -73,20 +69,3 @@ def test_exports(layer, export, name, tmp_path):
     other = model_of(layer(name="embedding"), -table, pooling)
     report = kp.verify_export(artifact.path, other, verbose=False)
     assert report.largest_difference == np.inf
-
-
-def test_no_task_of_mediapipe(tmp_path):
-    tokenizer = kp.WordpieceTokenizer.learn(["a fair exam"], 40)
-    model = keras.Sequential(
-        [
-            keras.Input((), dtype="string", name="text"),
-            kp.Prompt("query: ", name="prompt"),
-            tokenizer,
-            keras.layers.Embedding(
-                tokenizer.vocabulary_size(), 8, mask_zero=True, name="table"
-            ),
-            kp.Pooling1D("mean", name="embedding"),
-        ]
-    )
-    with pytest.raises(ValueError, match="Of a model with a prompt give"):
-        kp.export_litert(model, tmp_path / "m.tflite", task="text_embedder")

@@ -53,8 +53,9 @@ def _wait_for_tick(folder):
         probe.touch()
 
 
-@pytest.mark.parametrize("when", ["inspect_safe", "check"])
-@pytest.mark.parametrize("kind", ["litert", "saved_model"])
+@pytest.mark.parametrize(
+    ("kind", "when"), [("litert", "inspect_safe"), ("saved_model", "check")]
+)
 def test_artifact_that_is_exchanged(
     model, request, tmp_path, monkeypatch, kind, when
 ):

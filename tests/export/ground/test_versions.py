@@ -79,6 +79,16 @@ def test_next_version_is_one_above_the_highest(tmp_path, names, expected):
     assert next_version(tmp_path) == expected
 
 
+def test_the_highest_version_is_the_last(tmp_path):
+    highest = 2**63 - 1
+    (tmp_path / str(highest - 1)).mkdir()
+    assert next_version(tmp_path) == highest
+    (tmp_path / str(highest)).mkdir()
+    (tmp_path / str(highest + 1)).mkdir()  # no server takes it for a version
+    with pytest.raises(ValueError, match="the highest version there can be"):
+        next_version(tmp_path)
+
+
 def test_file_named_like_a_version_takes_its_number(tmp_path):
     (tmp_path / "3").write_text("not ours")
     assert next_version(tmp_path) == 4

@@ -14,7 +14,7 @@ pytestmark = pytest.mark.tensorflow
 resource = pytest.importorskip("resource")  # what limits a process
 tf = pytest.importorskip("tensorflow")
 
-from tests.export.edits import graph_of  # noqa: E402
+from tests.export.files import graph_of  # noqa: E402
 
 # ---- Folders and files
 
@@ -40,10 +40,6 @@ FOLDERS = {
     "that reads it needed more than 704 MiB of memory": lambda folder: (
         os.truncate(folder / "saved_model.pb", 2**40)
     ),
-    # Of another runtime, which would be run in place of what was inspected.
-    r"'model\.tflite' is no part of one": lambda folder: (
-        folder / "model.tflite"
-    ).write_bytes(b""),
     "more than 10000 files": add_files,
     "is no readable SavedModel: ": change_dtype,
 }

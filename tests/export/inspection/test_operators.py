@@ -14,7 +14,7 @@ tf = pytest.importorskip("tensorflow")
 
 from tensorflow.python.framework import op_def_registry  # noqa: E402
 
-from tests.export.edits import graph_of  # noqa: E402
+from tests.export.files import graph_of  # noqa: E402
 
 # What an operator does with the world is told by the names of what it is given.
 _TOLD = re.compile(
@@ -88,11 +88,6 @@ def test_operator_that_is_allowed_by_name(folder, model):
     )
     assert report.passed
     assert "no record of an export or a verification fits" in str(report)
-
-
-def test_operators_that_are_none(folder, model):
-    with pytest.raises(ValueError, match=r"^`allow_operators` must be a list"):
-        kp.verify_export(folder, model, allow_operators="Timestamp")
 
 
 def test_function_that_is_not_there(folder):

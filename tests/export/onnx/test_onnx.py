@@ -2,6 +2,7 @@
 
 import keras
 import numpy as np
+import onnx
 import pytest
 from keras import layers, ops
 
@@ -12,12 +13,6 @@ from tests.export.files import run_file
 pytestmark = pytest.mark.tensorflow
 
 
-@pytest.fixture(scope="module")
-def onnxruntime():
-    pytest.importorskip("tf2onnx")
-    return pytest.importorskip("onnxruntime")
-
-
 def looped(x):
     def body(count, y):
         y = ops.gelu(ops.einsum("ab,ac->ab", y, y), approximate=False)
@@ -26,7 +21,7 @@ def looped(x):
     return ops.while_loop(lambda count, y: count < 2, body, (0, x))[1]
 
 
-def test_numbers_that_a_layer_holds(onnxruntime, tmp_path):
+def test_numbers_that_a_layer_holds(tmp_path):
     """No weights, they were inputs of the file; Erfc is TensorFlow's gelu."""
     x = keras.Input((3,), name="x")
     adapted = layers.Normalization()
@@ -56,7 +51,7 @@ def test_numbers_that_a_layer_holds(onnxruntime, tmp_path):
 NOW = 1_700_000_000_000
 
 
-def test_numbers_that_tf2onnx_gets_wrong(onnxruntime, tmp_path):
+def test_numbers_that_tf2onnx_gets_wrong(tmp_path):
     """It rounds quotients towards 0, and compares and sorts in float32.
 
     Of a large float it leaves the number itself as the rest, and counts ids
@@ -118,7 +113,7 @@ def test_numbers_that_tf2onnx_gets_wrong(onnxruntime, tmp_path):
         np.testing.assert_allclose(found[name], want, rtol=0, atol=most)
 
 
-def test_output_of_a_subclass_with_the_name_of_an_input(onnxruntime, tmp_path):
+def test_output_of_a_subclass_with_the_name_of_an_input(tmp_path):
     class Same(keras.Model):
         def call(self, x):
             return {"x": 2.0 * x, "output_x": 3.0 * x}
@@ -131,9 +126,8 @@ def test_output_of_a_subclass_with_the_name_of_an_input(onnxruntime, tmp_path):
     assert list(sides["outputs"]) == ["output_x_", "output_x"]
 
 
-def test_functions_that_xla_compiles(onnxruntime, tmp_path):
+def test_functions_that_xla_compiles(tmp_path):
     """Keras's own for grouped convolutions, and a user's."""
-    import onnx
     import tensorflow as tf
 
     x = keras.Input((6, 6, 4), name="x")
@@ -154,10 +148,8 @@ def test_functions_that_xla_compiles(onnxruntime, tmp_path):
     assert sorted(groups) == [2, 4]
 
 
-def test_every_shape_is_known_where_the_inputs_are(onnxruntime, tmp_path, make):
+def test_every_shape_is_known_where_the_inputs_are(tmp_path, make):
     """As importers want it that plan for one shape."""
-    import onnx
-
     ids = make.ids()
     x = layers.Embedding(50, 16, mask_zero=True)(ids)
     x = kp.TransformerEncoder(
@@ -186,7 +178,7 @@ def test_every_shape_is_known_where_the_inputs_are(onnxruntime, tmp_path, make):
             assert all(size.HasField("dim_value") for size in shapes[name])
 
 
-def test_operators_that_onnx_lacks(onnxruntime, tmp_path, make):
+def test_operators_that_onnx_lacks(tmp_path, make):
     import tensorflow as tf
 
     ids = make.ids()
@@ -205,7 +197,7 @@ def test_operators_that_onnx_lacks(onnxruntime, tmp_path, make):
     assert list(tmp_path.iterdir()) == []
 
 
-def test_texts_that_come_of_a_lookup(onnxruntime, tmp_path, capfd):
+def test_texts_that_come_of_a_lookup(tmp_path, capfd):
     index = keras.Input((2,), dtype="int32", name="index")
     words = layers.StringLookup(vocabulary=["a", "b"], invert=True)(index)
     with pytest.raises(kp.ExportError, match="does not have: LookupTableFind"):
@@ -218,17 +210,7 @@ def test_texts_that_come_of_a_lookup(onnxruntime, tmp_path, capfd):
     assert capfd.readouterr().err == ""
 
 
-def test_arguments_that_do_not_fit(onnxruntime, tmp_path, make):
-    model = make.embedder()
-    with pytest.raises(ValueError, match=r"must end in '\.onnx'"):
-        kp.export_onnx(model, tmp_path / "m.tflite")
-    with pytest.raises(ValueError, match="must be one for an ONNX file"):
-        kp.export_onnx(
-            model, tmp_path / "m.onnx", signatures={"a": model, "b": model}
-        )
-
-
-def test_what_is_no_onnx_file(onnxruntime, tmp_path):
+def test_what_is_no_onnx_file(tmp_path):
     path = tmp_path / "m.onnx"
     path.write_bytes(b"\x08nothing of the kind")
     with pytest.raises(ValueError, match="is no readable ONNX file"):
@@ -245,9 +227,7 @@ def test_what_is_no_onnx_file(onnxruntime, tmp_path):
         ("y = ai.onnx.ml.Normalizer(x)", []),
     ],
 )  # fmt: skip
-def test_operators_of_other_domains(onnxruntime, tmp_path, body, unsafe):
-    import onnx
-
+def test_operators_of_other_domains(tmp_path, body, unsafe):
     path = tmp_path / "m.onnx"
     model = onnx.parser.parse_model(
         '<ir_version: 9, opset_import: ["": 18, "mine": 1, "ai.onnx.ml": 3]>'
@@ -267,9 +247,7 @@ def test_operators_of_other_domains(onnxruntime, tmp_path, body, unsafe):
 
 
 @pytest.mark.parametrize("where", ["initializer", "attribute", "sparse"])
-def test_numbers_in_other_files(onnxruntime, tmp_path, where):
-    import onnx
-
+def test_numbers_in_other_files(tmp_path, where):
     model = onnx.parser.parse_model(
         '<ir_version: 9, opset_import: ["": 18]>'
         "g (float[n] x, bool b) => (float[n] y) {"
@@ -303,11 +281,7 @@ def test_numbers_in_other_files(onnxruntime, tmp_path, where):
         (999, [40_000], "no known type: 999"),
     ],
 )
-def test_a_large_weight_that_is_none(
-    onnxruntime, tmp_path, type, sizes, reason
-):
-    import onnx
-
+def test_a_large_weight_that_is_none(tmp_path, type, sizes, reason):
     model = onnx.parser.parse_model(
         '<ir_version: 9, opset_import: ["": 18]>'
         "g (float[n] x) => (float[n] y) {y = Identity(x)}"
@@ -321,7 +295,7 @@ def test_a_large_weight_that_is_none(
         kp.inspect_export(tmp_path / "m.onnx")
 
 
-def test_more_than_a_file_holds(onnxruntime, tmp_path, make, monkeypatch):
+def test_more_than_a_file_holds(tmp_path, make, monkeypatch):
     monkeypatch.setattr(conversion, "_MOST", 1000)
     with pytest.raises(kp.ExportError, match=r"hold 1\.00 kB at most"):
         kp.export_onnx(make.embedder(), tmp_path / "m.onnx", verify=False)

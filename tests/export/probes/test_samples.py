@@ -137,7 +137,7 @@ def test_rows_with_padding_at_their_end_and_of_nothing_else():
     """Of each kind of input; and ids of its own embedding, as in BERT."""
     kinds = {
         "words": ((None,), "int32"),
-        "segments": ((None,), "int32"),
+        "segments": ((None,), "int8"),
         "kinds": ((None,), "int32"),
         "mask": ((None,), "int32"),
         "lengths": ((), "int32"),

@@ -11,6 +11,7 @@ import tensorflow as tf
 from keras import layers
 
 import keras_posenc as kp
+from tests.export.files import run_file
 
 pytestmark = pytest.mark.tensorflow
 
@@ -20,9 +21,7 @@ def card(served):
     return (served.path / "MODEL_CARD.md").read_text(encoding="utf-8")
 
 
-def test_every_signature_has_its_tensors_and_a_request_to_copy(
-    served, card, run_saved_model
-):
+def test_every_signature_has_its_tensors_and_a_request_to_copy(served, card):
     found = kp.inspect_export(served.path).signatures
     parts = re.split(r"(?m)^## ", card)[1:]
     assert [x.split("\n")[0] for x in parts] == [
@@ -42,7 +41,7 @@ def test_every_signature_has_its_tensors_and_a_request_to_copy(
         request = json.loads(body)
         assert request["signature_name"] == name
         inputs = {k: np.array(value) for k, value in request["inputs"].items()}
-        outputs = run_saved_model(served.path, name)(inputs)
+        outputs = run_file(served.path, inputs, name)
         assert outputs.keys() == sides["outputs"].keys()
 
 

@@ -33,22 +33,9 @@ def dicts(a, b):
     )
 
 
-class Called(keras.Model):
-    """It knows its input only from having been called."""
-
-    def __init__(self, *_):
-        super().__init__()
-        self.dense = dense("y")
-        self(np.zeros((1, 4), "float32"))
-
-    def call(self, a):
-        return self.dense(a)
-
-
 def given(model):
     rng = np.random.default_rng(0)
-    is_single = isinstance(model, keras.Sequential | Called)
-    structure = None if is_single else model.input
+    structure = None if isinstance(model, keras.Sequential) else model.input
     return keras.tree.map_structure(
         lambda _: tf.constant(rng.normal(size=(3, 4)), tf.float32), structure
     )
@@ -59,7 +46,7 @@ def given(model):
     [
         chain,
         dicts,
-        *(pytest.param(x, marks=pytest.mark.slow) for x in (lists, Called)),
+        pytest.param(lists, marks=pytest.mark.slow),
     ],
     ids=lambda m: m.__name__,
 )
@@ -80,21 +67,3 @@ def test_as_keras_has_it(make, tmp_path):
     report = kp.verify_export(exported.path, model, verbose=False)
     assert report.passed
     assert report.unverified == []
-
-
-@pytest.mark.slow
-def test_of_strings_and_labels(text_model, tmp_path):
-    labels = ["yes", "no", "perhaps"]
-    path = kp.export_saved_model(
-        text_model, tmp_path / "m", labels=labels, max_length=9, verbose=False
-    ).path
-    loaded = tf.saved_model.load(str(path))
-    served = loaded.serve(tf.constant(["one two"]))
-    assert served["label"].numpy()[0].decode() in labels
-    assert served.keys() == {"scores", "classes", "label"}
-    for known in (labels, None):
-        report = kp.verify_export(
-            path, text_model, labels=known, max_length=9, verbose=False
-        )
-        assert report.passed, report
-        assert not any("serve " in each for each in report.unverified)

@@ -6,6 +6,7 @@ import sys
 
 import pytest
 import tensorflow as tf
+from tensorflow_serving.apis.prediction_log_pb2 import PredictionLog
 
 import keras_posenc as kp
 
@@ -14,15 +15,11 @@ pytestmark = pytest.mark.tensorflow
 WARMUP = "assets.extra/tf_serving_warmup_requests"
 
 
-def logs():
-    return pytest.importorskip("tensorflow_serving.apis.prediction_log_pb2")
-
-
 def read(folder):
     """The requests in a version folder, as a server parses them."""
     records = tf.data.TFRecordDataset(str(folder / WARMUP))
     return [
-        logs().PredictionLog.FromString(record).predict_log.request
+        PredictionLog.FromString(record).predict_log.request
         for record in records.as_numpy_iterator()
     ]
 
@@ -55,7 +52,6 @@ def test_requests_are_the_samples_for_each_signature_that_takes_them(served):
 
 
 def test_true_is_the_inputs_of_the_verification(make, tmp_path):
-    logs()
     artifact = kp.export_saved_model(
         make.embedder(), tmp_path, warmup=True, max_length=3, verbose=False
     )
@@ -73,7 +69,6 @@ def test_true_is_the_inputs_of_the_verification(make, tmp_path):
 
 
 def test_with_batching_no_request_has_more_rows_than_a_batch(make, tmp_path):
-    logs()
     artifact = kp.export_saved_model(
         make.embedder(),
         tmp_path,
@@ -97,7 +92,7 @@ def test_bad_record_is_found_as_the_server_would(
     if is_torn:
         file.write_bytes(file.read_bytes()[:-7])
     else:
-        logs_of = [logs().PredictionLog() for _ in range(2)]
+        logs_of = [PredictionLog() for _ in range(2)]
         for log, request in zip(logs_of, read(folder), strict=True):
             log.predict_log.request.CopyFrom(request)
         inputs = logs_of[1].predict_log.request.inputs
@@ -133,7 +128,6 @@ def test_bad_record_is_found_as_the_server_would(
     ],
 )
 def test_warmup_that_is_none(make, tmp_path, warmup, message):
-    logs()
     with pytest.raises(ValueError, match=re.escape(message)):
         kp.export_saved_model(
             make.embedder(),

@@ -11,6 +11,7 @@ from keras import layers
 import keras_posenc as kp
 from keras_posenc.export.signatures import labels as labelling
 from keras_posenc.export.signatures.resolve import resolve_serving_signatures
+from tests.export.files import loaded_file, run_file
 
 pytestmark = pytest.mark.tensorflow
 
@@ -32,18 +33,22 @@ def outputs(model, labels, **options):
 
 
 def test_each_row_has_every_class_in_the_order_of_its_scores(
-    text_model, served, run_saved_model
+    text_model, served
 ):
     texts = np.array(["one two", "seven", ""], dtype=object)
     scores = text_model(tf.constant(texts)).numpy()
-    answer = run_saved_model(served.path)({"text": texts})
+    run = loaded_file(served.path)
+    answer = run({"text": texts})
+    in_python = run.held.serve(tf.constant(texts))
+    assert in_python.keys() == {"scores", "classes", "label"}
+    np.testing.assert_array_equal(in_python["label"], answer["label"])
     np.testing.assert_allclose(answer["scores"], scores, rtol=0, atol=1e-6)
     for row in answer["classes"]:
         assert [name.decode() for name in row] == LABELS
     winners = [LABELS[place] for place in np.argmax(scores, axis=-1)]
     assert [name.decode() for name in answer["label"]] == winners
     ids = {"ids": [[2, 5, 3]], "lengths": [3]}
-    assert run_saved_model(served.path, "from_ids")(ids)["classes"].shape == (
+    assert run_file(served.path, ids, "from_ids")["classes"].shape == (
         1,
         3,
     )
@@ -122,7 +127,7 @@ def test_labels_that_are_none(make, labels, message):
         outputs(two_heads(make), labels)
 
 
-def test_two_labels_of_one_score(tmp_path, run_saved_model):
+def test_two_labels_of_one_score(tmp_path):
     def model(activation):
         layer = layers.Dense(1, activation, name="score")
         return keras.Sequential([keras.Input((1,), name="x"), layer])
@@ -134,9 +139,7 @@ def test_two_labels_of_one_score(tmp_path, run_saved_model):
     artifact = kp.export_saved_model(
         sigmoid, tmp_path, labels=["no", "yes"], verbose=False
     )
-    found = run_saved_model(artifact.path)(
-        {"x": np.array([[-1], [0], [1]], "float32")}
-    )
+    found = run_file(artifact.path, {"x": [[-1], [0], [1]]})
     assert found["label"].tolist() == [b"no", b"yes", b"yes"]
     assert found["classes"].tolist() == [[b"yes"]] * 3
 

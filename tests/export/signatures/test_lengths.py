@@ -10,6 +10,7 @@ import keras_posenc as kp
 from keras_posenc.export.probes.generate import make_probes
 from keras_posenc.export.probes.samples import fit_samples
 from keras_posenc.export.signatures.resolve import resolve_serving_signatures
+from tests.export.files import loaded_file
 
 pytestmark = pytest.mark.tensorflow
 
@@ -150,9 +151,9 @@ def test_model_without_a_sequence_of_ids_has_no_such_signature(inputs):
     assert set(resolve(keras.Model(made, outputs))) == {"serving_default"}
 
 
-def test_batching_changes_no_answer(served, run_saved_model):
+def test_batching_changes_no_answer(served):
     """TensorFlow Serving pads by the first element of a request's tensor."""
-    run = run_saved_model(served.path, "from_ids")
+    run = loaded_file(served.path, "from_ids")
     rows = [[2, 4, 5, 6, 7, 3], [2, 3, 9], [10], [9, 9, 9, 9]]
     lengths = np.array([6, 2, 0, 4], "int32")
     padded = [row + [row[0]] * (6 - len(row)) for row in rows]

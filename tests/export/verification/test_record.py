@@ -64,7 +64,6 @@ def soon():
 
 
 def test_record_that_came_with_a_file_adds_nothing(numbers, exported, tmp_path):
-    pytest.importorskip("pyarrow")
     path = tmp_path / "1"
     shutil.copytree(exported / "numbers" / "1", path)
     own = cases.unpack(record_path(exported / "numbers.tflite").read_bytes())
@@ -131,7 +130,6 @@ def endless_array(path):
     ids=lambda spoil: spoil.__name__,
 )
 def test_record_that_is_none(numbers, exported, tmp_path, spoil, soon):
-    pytest.importorskip("pyarrow")
     path = tmp_path / "numbers.tflite"
     shutil.copy(exported / "numbers.tflite", path)
     spoil(record_path(path))
@@ -142,7 +140,6 @@ def test_record_that_is_none(numbers, exported, tmp_path, spoil, soon):
 
 
 def test_named_pipe_gives_way_to_a_record(numbers, exported, tmp_path, soon):
-    pytest.importorskip("pyarrow")
     path = tmp_path / "numbers.tflite"
     shutil.copy(exported / "numbers.tflite", path)
     fifo(record_path(path))
@@ -174,7 +171,6 @@ def test_folder_holds_the_format_and_nothing_else(exported, tmp_path, soon):
 
 def test_hidden_files_are_left_alone(numbers, exported, tmp_path, soon):
     """At the top of the folder, where systems put them, and nowhere else."""
-    pytest.importorskip("pyarrow")
     path = tmp_path / "1"
     shutil.copytree(exported / "numbers" / "1", path)
     before, size = digests(path), kp.inspect_export(path).size_bytes

@@ -70,7 +70,7 @@ def test_file_and_its_cases_in_each_runtime(files, tmp_path, name):
     assert {*range(40)} <= {*seen.tolist()}  # each row of the table
 
 
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("name", ["int8.tflite", "m"])
 def test_one_row_of_a_table_in_another_version(files, tmp_path, name):
     """The record says that the file is the right one; the numbers differ."""
     path = copied(files, name, tmp_path)
@@ -126,18 +126,6 @@ def test_cases_of_no_use(files, tmp_path):
         match=r"has no record .*: `kp.verify_export\(path, model\)` \(",
     ):
         kp.verify_export(path, verbose=False)
-
-
-@pytest.mark.parametrize(
-    ("given", "message"),
-    [
-        ({"tolerance": 1.0}, "`tolerance` needs the model"),
-        ({"runtimes": ["onnx"]}, "must be of 'litert', 'litert_compiled' for"),
-    ],
-)
-def test_arguments_without_a_model(files, given, message):
-    with pytest.raises(ValueError, match=message):
-        kp.verify_export(files / "m.tflite", verbose=False, **given)
 
 
 def test_texts_and_choices(tmp_path):

@@ -19,7 +19,6 @@ from keras_posenc.export.probes.compare import difference
 from keras_posenc.export.probes.samples import fit_samples
 from keras_posenc.export.record import record_path
 from keras_posenc.export.signatures.resolve import resolve_signatures
-from keras_posenc_worker import run
 
 pytestmark = pytest.mark.tensorflow
 
@@ -222,17 +221,12 @@ def test_changed_weight_and_where(litert, model, tmp_path):
     with pytest.raises(kp.ExportVerificationError) as caught:
         report.require_success()
     assert caught.value.report is report
-    count = len(report.cases)
-    assert str(caught.value) == (
-        "The exported model does not reproduce the model's outputs in "
-        f"{count} of {count} cases. Signature 'serving_default', "
-        f"{worst.inputs}: largest difference "
+    assert (
+        f"Signature 'serving_default', {worst.inputs}: largest difference "
         f"{worst.largest_difference:.3g} (allowed 1e-05), relative "
-        f"to the output's size, in {worst.where}. If this is rounding, which "
-        "grows with the length and with many equal tokens, give a larger "
-        "`tolerance` (--tolerance). If the model was trained after the export, "
-        "export it again"
-    )
+        f"to the output's size, in {worst.where}. If this is rounding"
+    ) in str(caught.value)
+    assert "trained after the export, export it again" in str(caught.value)
     assert str(caught.value) in str(report).splitlines()
 
 
@@ -271,28 +265,6 @@ def test_tolerance(tmp_path):
     assert dataclasses.replace(report, different_weights=[])
 
 
-def test_frozen_length_in_a_litert_file(tmp_path, make):
-    model = make.classifier()
-    exported = kp.export_litert(
-        model,
-        tmp_path / "frozen.tflite",
-        signatures={"serving_default": (model, {"ids": (None, 5)})},
-        verbose=False,
-    )
-    assert exported.report.passed
-    assert exported.report.notes == []
-    report = kp.verify_export(exported.path, model, max_length=5)
-    assert not report.passed
-    by_inputs = {case.inputs: case for case in report.cases}
-    assert by_inputs["ids of shape (3, 5)"].largest_difference <= 1e-5
-    assert by_inputs["ids of shape (3, 2)"].largest_difference > 1e-5
-    with pytest.raises(
-        kp.ExportVerificationError,
-        match=r"ids of shape \(3, 2\): RuntimeError:",
-    ):
-        report.require_success()
-
-
 def test_nothing_but_nan_proves_nothing(tmp_path, contents):
     model = scale(np.nan, "nothing")
     with pytest.raises(
@@ -321,45 +293,27 @@ def test_nothing_but_nan_proves_nothing(tmp_path, contents):
     ],
 )
 def test_outputs_and_inputs_that_are_others(
-    artifact, make, inputs, output, width, error
+    litert, make, inputs, output, width, error
 ):
     inputs = make.ids(inputs)
     vectors = layers.Dense(width)(layers.Embedding(50, 8)(inputs))
     other = keras.Model(inputs, {output: ops.mean(vectors, axis=1)})
     with pytest.raises((ValueError, kp.ExportVerificationError), match=error):
-        kp.verify_export(artifact.path, other, max_length=1).require_success()
+        kp.verify_export(litert.path, other, max_length=1).require_success()
 
 
 # ---- A runtime that does not answer
 
 
 def test_runtime_that_hangs(make, tmp_path, contents, monkeypatch):
-    pid = tmp_path / "pid"
-    (tmp_path / "another_worker.py").write_text(
-        "import os, pathlib, time\n"
-        "def prepare(*_):\n"
-        "    pass\n"
-        "def main(folder):\n"
-        f"    pathlib.Path({str(pid)!r}).write_text(str(os.getpid()))\n"
-        "    time.sleep(300)\n"
-    )
-    monkeypatch.setenv("PYTHONPATH", str(tmp_path), prepend=os.pathsep)
-    monkeypatch.setattr(run, "__name__", "another_worker")
-    monkeypatch.setattr(worker_client, "_LONGEST", 2)
-    (tmp_path / "out").mkdir()
+    monkeypatch.setattr(worker_client, "_LONGEST", 1e-4)
     with pytest.raises(
-        kp.ExportVerificationError,
-        match="The runtime did not respond within 2 s",
+        kp.ExportVerificationError, match="The runtime did not respond within"
     ):
         kp.export_litert(
-            make.embedder(),
-            tmp_path / "out" / "model.tflite",
-            max_length=1,
-            verbose=False,
+            make.embedder(), tmp_path / "m.tflite", max_length=1, verbose=False
         )
-    assert contents(tmp_path / "out") == []
-    with pytest.raises(ProcessLookupError):
-        os.kill(int(pid.read_text()), 0)
+    assert contents(tmp_path) == []
 
 
 # ---- Isolation
@@ -375,21 +329,7 @@ def test_modules_of_the_working_directory_are_not_imported(
     assert kp.verify_export(path, model, max_length=1).passed
 
 
-# ---- Arguments
-
-
-@pytest.mark.parametrize(
-    ("options", "message"),
-    [
-        ({"max_length": 0}, "a positive integer. Received: max_length=0"),
-        ({"model": "model.keras"}, "`model` must be a keras.Model"),
-        ({"tolerance": math.nan}, "`tolerance` must be a finite number"),
-        ({"samples": np.array([[50]])}, "The model itself does not take"),
-    ],
-)
-def test_arguments(model, litert, options, message):
-    with pytest.raises(ValueError, match=re.escape(message)):
-        kp.verify_export(litert.path, **{"model": model, **options})
+# ---- Lengths, and another backend
 
 
 class LearnedPositions(layers.Layer):
@@ -403,28 +343,19 @@ class LearnedPositions(layers.Layer):
         return vectors + ops.take(self.table, positions, axis=0)
 
 
-@pytest.mark.parametrize(
-    ("size", "options", "refused"),
-    [
-        (12, {"max_length": 9}, r"\(3, 9, 5"),
-        (3, {"max_length": 9, "samples": np.ones((1, 2, 5))}, r"\(1, 2, 5"),
-    ],
-)
-def test_lengths_and_samples_that_the_model_does_not_take(
-    tmp_path, contents, size, options, refused
-):
-    """It takes no sequence shorter than `size`."""
+def test_inputs_that_are_too_short_for_the_model(tmp_path, contents):
     inputs = keras.Input((None, 5), name="frames")
-    features = layers.Conv1D(4, size)(inputs)
+    features = layers.Conv1D(4, 12)(inputs)
     model = keras.Model(inputs, layers.GlobalMaxPooling1D()(features))
     path = tmp_path / "m.tflite"
-    with pytest.raises(ValueError, match=f"not take frames of shape {refused}"):
-        kp.export_litert(model, path, **options)
+    refused = r"not take frames of shape \(3, 9, 5"
+    with pytest.raises(ValueError, match=refused):
+        kp.export_litert(model, path, max_length=9)
     assert contents(tmp_path) == []
     report = kp.export_litert(model, path, max_length=20, verbose=False).report
     *_, extreme = (case.inputs for case in report.cases)
     assert re.match(r"frames of shape \(8, \d+, 5\), examples of ", extreme)
-    told = f"was run on inputs of {size} to 20 steps along an axis: the model"
+    told = "was run on inputs of 12 to 20 steps along an axis: the model"
     assert told in str(report)
 
 
@@ -546,14 +477,3 @@ def test_a_default_signature_that_cannot_be_verified_is_reported(tmp_path):
         note,
     )
     assert note in str(artifact)
-
-
-@pytest.mark.parametrize("format", ["litert", "onnx"])
-def test_a_conversion_that_cannot_be_verified_is_refused(format, tmp_path):
-    if format == "onnx":
-        pytest.importorskip("tf2onnx")
-    export = getattr(kp, f"export_{format}")
-    path = tmp_path / f"m.{'tflite' if format == 'litert' else 'onnx'}"
-    with pytest.raises(ValueError, match=r"^Signature 'serving_default' takes"):
-        export(column(), path, verbose=False)
-    assert not path.exists()

@@ -14,7 +14,7 @@ tf = pytest.importorskip("tensorflow")
 from keras import layers  # noqa: E402
 
 from keras_posenc_worker import runtimes  # noqa: E402
-from tests.export.edits import graph_of  # noqa: E402
+from tests.export.files import graph_of  # noqa: E402
 
 DEFAULT, OTHER = "serving_default", "other"
 
