@@ -1,6 +1,5 @@
 """Runs an exported model without Keras; only a SavedModel with TensorFlow."""
 
-import contextlib
 import gc
 import importlib
 import os
@@ -17,7 +16,6 @@ from keras_posenc_worker.runtimes import (
     load_compiled,
     load_litert,
     load_onnx,
-    load_openvino,
     verify_saved_model,
 )
 
@@ -26,27 +24,16 @@ _RUNTIMES = {  # of further kinds TensorFlow
     "litert": "ai_edge_litert.interpreter",
     "litert_compiled": "ai_edge_litert.compiled_model",
     "onnx": "onnxruntime",
-    "openvino": "openvino",
 }
-# SavedModels that were loaded before their cases were known, by path.
-_ahead: dict[str, SavedModel] = {}
 
 
-def prepare(kind: str, exported: str | None = None) -> None:
-    """Loads a model's runtime ahead of time, and a SavedModel.
-
-    First it forbids imports that a model of this kind must not need.
-    """
+def prepare(kind: str) -> None:
+    """Loads a model's runtime, and forbids imports that it must not need."""
     forbid("keras_posenc")  # `__main__.py` has forbidden Keras
-    forbid("openvino_telemetry")  # it forks a process that reports to Intel
     if kind in _RUNTIMES:
         forbid("tensorflow")
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
     importlib.import_module(_RUNTIMES.get(kind, "tensorflow"))
-    if exported is not None:
-        with contextlib.suppress(Exception):  # `main` says what is wrong
-            _ahead[exported] = model = SavedModel(exported)
-            model.load_in_python()
 
 
 def main(path: str) -> None:
@@ -58,7 +45,6 @@ def main(path: str) -> None:
     except Exception as error:  # whatever the runtime raises
         response = {"error": f"{type(error).__name__}: {error}", "cases": []}
     finally:
-        _ahead.clear()
         gc.collect()  # sessions
     codec.write(Path(path, RESPONSE), response)
 
@@ -72,17 +58,14 @@ def _respond(
     """Loads the file, and runs the cases: several times to verify it."""
     names = {name for name, _ in cases}
     make: Callable[[], Any] = {
-        "saved_model": lambda: (
-            _ahead.pop(exported, None) or SavedModel(exported)
-        ),
+        "saved_model": lambda: SavedModel(exported),
         "litert": lambda: load_litert(exported),
         "litert_compiled": lambda: load_compiled(exported),
         "onnx": lambda: load_onnx(exported, names),
-        "openvino": lambda: load_openvino(exported, names),
     }[kind]
     began = time.perf_counter()
     model = make()
-    load_seconds = getattr(model, "load_seconds", time.perf_counter() - began)
+    load_seconds = time.perf_counter() - began
     found = []
     for index, (signature, inputs) in enumerate(cases):
         runners = model.runners if kind == "saved_model" else model

@@ -2,7 +2,6 @@
 
 import math
 import os
-import time
 from collections.abc import Callable, Iterable, Sequence
 from importlib import util
 from pathlib import Path
@@ -51,17 +50,11 @@ def read_graph(exported: str) -> Any:
 
 
 class SavedModel:
-    """A SavedModel in a session, as servers load it.
-
-    `signatures` are TensorFlow's messages, `runners` a function for each;
-    `threads` work on one request, by default as many as TensorFlow takes.
-    `load_seconds` is how long loading took.
-    """
+    """A SavedModel in a session, as servers load it."""
 
     def __init__(self, exported: str, threads: int | None = None) -> None:
         import tensorflow as tf
 
-        began = time.perf_counter()
         self.folder = Path(exported)
         meta = read_graph(exported)
         graph = tf.Graph()
@@ -81,20 +74,6 @@ class SavedModel:
         self.runners = {
             name: self._runner(each) for name, each in self.signatures.items()
         }
-        self._python: Any = None
-        self.load_seconds = time.perf_counter() - began
-
-    def load_in_python(self) -> Any:
-        """Returns what `tf.saved_model.load` does; it holds its variables."""
-        import tensorflow as tf
-
-        if self._python is None:
-            # Making one run fast costs more than it saves.
-            tf.config.optimizer.set_experimental_options(
-                {"disable_meta_optimizer": True}
-            )
-            self._python = tf.saved_model.load(str(self.folder))
-        return self._python
 
     def _restore(self, meta: Any) -> None:
         """Restores variables and tables as `TF_LoadSessionFromSavedModel`."""
@@ -135,15 +114,18 @@ class SavedModel:
 def verify_saved_model(
     model: SavedModel, cases: Sequence[Any], found: Sequence[Any]
 ) -> dict[str, Any]:
-    """Returns what else a verification needs of a SavedModel.
+    """Returns SHA-256 of its `weights`, and what its warm-up requests did.
 
-    These are its `weights`, the SHA-256 of each variable that it stores; and in
-    `checks` or `notes` what a report says of its warm-up requests. The first
-    case of each signature gets what `tf.saved_model.load` gives for it.
+    The first case of each signature gets what `tf.saved_model.load` gives.
     """
     import tensorflow as tf
 
-    python = model.load_in_python().signatures
+    # Making one run fast costs more than it saves.
+    tf.config.optimizer.set_experimental_options(
+        {"disable_meta_optimizer": True}
+    )
+    loaded = tf.saved_model.load(str(model.folder))  # holds its variables
+    python = loaded.signatures
     for name in {own: None for own, _ in cases}:
         for (own, inputs), response in zip(cases, found, strict=True):
             if own == name and "error" not in response:
@@ -287,26 +269,5 @@ def load_onnx(
 
     def run(inputs: dict[str, Any]) -> Any:
         return dict(zip(names, model.run(names, inputs), strict=True))
-
-    return dict.fromkeys(signatures, run)
-
-
-def load_openvino(
-    exported: str, signatures: Iterable[str]
-) -> dict[str, Runner]:
-    """Loads an ONNX file in OpenVINO, on the processor, in float32."""
-    import openvino
-
-    model = openvino.compile_model(
-        exported, "CPU", {"INFERENCE_PRECISION_HINT": "f32"}
-    )
-
-    def run(inputs: dict[str, Any]) -> Any:
-        found = model(inputs)
-        return {
-            name: found[port]
-            for port in model.outputs
-            for name in port.get_names()
-        }
 
     return dict.fromkeys(signatures, run)

@@ -42,7 +42,6 @@ RUNTIMES = {
         "LiteRT's CompiledModel", "litert", "ai_edge_litert", "ai-edge-litert"
     ),
     "onnx": _Runtime("ONNX Runtime", "onnx", "onnxruntime", "onnx onnxruntime"),
-    "openvino": _Runtime("OpenVINO", "onnx", "openvino", "onnx openvino"),
     "saved_model": _Runtime(
         "TensorFlow", "saved_model", "tensorflow", "tensorflow"
     ),

@@ -84,8 +84,8 @@ def verify_export(  # noqa: D417
             as of a package. All further arguments but `allow_operators` and
             `verbose` need it.
         runtimes: Without `model`: those to run the cases in, of `"litert"`,
-            `"litert_compiled"`, `"onnx"`, `"openvino"`, `"saved_model"` and
-            `"litertlm"`. By default all for such a file that are installed.
+            `"litert_compiled"`, `"onnx"`, `"saved_model"` and `"litertlm"`. By
+            default all for such a file that are installed.
         signatures: Those given to the export, if any. By default the signatures
             that the export makes itself, as far as the file has them.
         labels: Those given to the export, if any, of a SavedModel or of a file

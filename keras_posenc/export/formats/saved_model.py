@@ -28,7 +28,7 @@ from keras_posenc.export.record import make_record, write_record
 from keras_posenc.export.report import ExportedModel, VerificationReport
 from keras_posenc.export.signatures.resolve import resolve_serving_signatures
 from keras_posenc.export.versions import publish_version
-from keras_posenc.export.worker_client import keep_spare, load_ahead
+from keras_posenc.export.worker_client import keep_spare
 from keras_posenc.publish import writing_to
 from keras_posenc_worker import run
 from keras_posenc_worker.codec import digest
@@ -76,8 +76,6 @@ class SavedModel(Format):
         self.functions = write_saved_model(
             self.signatures, path, has_serve=True
         )
-        if self.verify:
-            load_ahead(path)
 
     @property
     def traced(self) -> Mapping[str, Any]:
