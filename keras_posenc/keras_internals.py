@@ -11,7 +11,6 @@ imports TensorFlow.
 
 import contextlib
 import contextvars
-import functools
 import gc
 import sys
 import threading
@@ -169,26 +168,12 @@ def kept_names() -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def in_this_thread_alone() -> Iterator[tuple[dict[int, Any], dict[int, Any]]]:
-    """Lets layers compute by other functions and policies in this thread.
-
-    No layer is changed: Keras's classes look which thread calls them. It yields
-    two empty dicts to fill, by the `id` of a layer: of functions instead of its
-    `call` or `quantized_call`, and of dtype policies.
-    """
+def policies_of_this_thread() -> Iterator[dict[int, Any]]:
+    """Yields a dict to fill: dtype policies in this thread, by layers' `id`."""
     import keras
 
-    functions: dict[int, Callable[..., Any]] = {}
     policies: dict[int, Any] = {}
-    own_call, thread = keras.Operation.__call__, threading.get_ident()
-
-    @functools.wraps(own_call)
-    def call(layer: Any, *arguments: Any, **named: Any) -> Any:
-        if threading.get_ident() == thread and id(layer) in functions:
-            tensors = keras.tree.flatten((arguments, named))
-            if not any(isinstance(x, keras.KerasTensor) for x in tensors):
-                return functions[id(layer)](*arguments, **named)
-        return own_call(layer, *arguments, **named)
+    thread = threading.get_ident()
 
     class Policy:
         def __get__(self, layer: Any, owner: Any) -> Any:
@@ -200,12 +185,10 @@ def in_this_thread_alone() -> Iterator[tuple[dict[int, Any], dict[int, Any]]]:
         def __set__(self, layer: Any, policy: Any) -> None:
             vars(layer)["_dtype_policy"] = policy
 
-    keras.Operation.__call__ = call
     keras.Layer._dtype_policy = Policy()
     try:
-        yield functions, policies
+        yield policies
     finally:
-        keras.Operation.__call__ = own_call
         del keras.Layer._dtype_policy
 
 

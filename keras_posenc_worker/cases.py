@@ -70,10 +70,8 @@ def make_case(
 ) -> dict[str, Any]:
     """Returns a case as it is kept.
 
-    `got` are the outputs of the file that was verified. Outputs that are off by
-    a quarter of their size, or of which a quarter differs, are named in
-    `not_compared`: a limit would say nothing of them. In a user's sample a NaN
-    must be a NaN.
+    `got` are the outputs of the file that was verified. Those that are off by a
+    quarter are named in `not_compared`: a limit would say nothing of them.
     """
     outputs, not_compared = {}, []
     for name, value in wanted.items():
@@ -100,10 +98,7 @@ def make_case(
 def within_budget(
     cases: Sequence[dict[str, Any]],
 ) -> list[dict[str, Any]]:
-    """Returns cases of a few MB in all.
-
-    The smallest of each signature is kept, then further ones by their size.
-    """
+    """Returns cases of a few MB: first the smallest of each signature."""
     sizes = [len(pack(case)) for case in cases]
     order = sorted(range(len(cases)), key=sizes.__getitem__)
     first = {cases[index]["signature"]: index for index in reversed(order)}
@@ -134,9 +129,8 @@ def _some(value: Any) -> dict[str, Any]:
 def distances(wanted: Any, got: Any, scale: float) -> Any:
     """Returns how far each number of an output is from the one that is wanted.
 
-    Of floats the difference relative to the number, or to `scale` if that is
-    larger; infinity if one is not finite and the other is, or another. Of
-    integers, booleans and texts 0 or infinity.
+    Of floats relative to the number, or to `scale` if that is larger. Infinity
+    if just one is finite; of integers, booleans and texts if they differ.
     """
     import numpy as np
 
@@ -153,11 +147,9 @@ def distances(wanted: Any, got: Any, scale: float) -> Any:
 def difference(
     wanted: Any, got: Any, scale: float, *, is_sample: bool = True
 ) -> float:
-    """Returns how far an output is from the one that is wanted.
+    """Returns the largest of `distances`; of integers the share that differs.
 
-    Of floats the largest of `distances`; of integers, booleans and texts the
-    share that differs. Unless `is_sample`, nothing is compared where NaN or
-    infinity is wanted.
+    Unless `is_sample`, nothing is compared where NaN or infinity is wanted.
     """
     import numpy as np
 

@@ -1,9 +1,7 @@
 """Messages that hold arrays, as one file: of workers, and of cases.
 
-It is an uncompressed zip file: `record.json` has the message, and the arrays of
-numbers are members, each as NumPy's `.npy`. `numpy.load` opens it. Arrays of
-texts, which may be any bytes, are in the JSON as base64: `.npy` files cannot
-hold them without pickling.
+It is an uncompressed zip file of `record.json`, and of arrays of numbers as
+`.npy`. Arrays of texts, which may be any bytes, are in the JSON as base64.
 """
 
 import base64
@@ -35,11 +33,7 @@ def write(file: Path | IO[bytes], message: Any) -> None:
 
 
 def read(file: Path | IO[bytes]) -> Any:
-    """Reads a message, which may be anyone's; texts are bytes.
-
-    Raises:
-        ValueError: It is damaged, or would need more memory than its size.
-    """
+    """Reads anyone's message; raises `ValueError` if it is damaged."""
     import numpy as np
 
     try:

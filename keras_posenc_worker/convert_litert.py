@@ -1,7 +1,6 @@
 """Converts a SavedModel to LiteRT with TensorFlow's converter.
 
-Each conversion leaks up to some 15 MB in the process that runs it (TensorFlow
-2.21), writes to its standard error, and may crash.
+Each conversion leaks up to 15 MB (TensorFlow 2.21), and may crash.
 """
 
 import os
@@ -21,11 +20,7 @@ def prepare() -> None:
 
 
 def main(saved_model: str, signatures: list[str], file: str) -> str | None:
-    """Converts signatures of a SavedModel to a file.
-
-    Returns:
-        None, or the converter's error; then there is no file.
-    """
+    """Writes a file, and returns None; or returns the converter's error."""
     prepare()
     import tensorflow as tf
 
@@ -41,13 +36,10 @@ def main(saved_model: str, signatures: list[str], file: str) -> str | None:
 
 
 def _unread(folder: str, signature_keys: Sequence[str]) -> Any:
-    """Returns a converter from SavedModel to LiteRT that skips Python's steps.
+    """Returns a converter that skips Python's steps.
 
-    TensorFlow's public converter loads the SavedModel twice and imports its
-    graph once more, to look for fake quantization and for debug information.
-    To merge equal constants it packs the file again, in Python, and holds it in
-    memory four times. This one writes constants after the flatbuffer, where the
-    fields `offset` and `size` of its buffers say.
+    TensorFlow's public one loads the SavedModel three times, and holds the file
+    in memory four times. This one writes constants after the flatbuffer.
     """
     import tensorflow as tf
     from tensorflow.lite.python import lite

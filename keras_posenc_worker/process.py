@@ -1,10 +1,8 @@
 """The worker's side: calls functions that standard input names, within limits.
 
 A request is a line of JSON: the name of a function of the worker's module, its
-arguments, and the limits from then on; see `limit`. A response is a line of
-JSON on standard output: the function's return value. `prepare` loads what takes
-time, and has no response. The worker ends when its input does, or with an
-error.
+arguments, and limits. So is a response: what the function returns; `prepare`
+has none. The worker ends when its input does, or with an error.
 """
 
 import ctypes
@@ -58,11 +56,7 @@ def memory(name: str) -> int:
 
 
 def give_back() -> None:
-    """Returns free memory to the system, if the C library is glibc.
-
-    glibc keeps memory between and below what is in use: as much as the weights
-    of a model that was loaded and dropped.
-    """
+    """Returns to the system the free memory that glibc keeps."""
     if sys.platform == "linux":
         trim = getattr(ctypes.CDLL(None), "malloc_trim", None)
         if trim is not None:  # musl has none

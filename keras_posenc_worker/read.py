@@ -1,8 +1,4 @@
-"""Reads what an exported file contains.
-
-The file is not run, and no runtime is loaded: only the modules of TensorFlow
-and LiteRT that know their file formats.
-"""
+"""Reads what an exported file contains, without running it."""
 
 from collections.abc import Callable
 from pathlib import Path

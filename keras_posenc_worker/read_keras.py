@@ -1,7 +1,4 @@
-"""Loads a `.keras` file.
-
-Once a worker has loaded it here, the caller loads it with the same function.
-"""
+"""Loads a `.keras` file."""
 
 import importlib
 import os

@@ -14,11 +14,7 @@ _MOST_HEADER = 2**24
 
 
 def read_litertlm(path: Path) -> dict[str, Any]:
-    """Returns the contents of a package, as `read_litert` those of a file.
-
-    Also `sections`, each with its `kind`, `begin` and `end` in the file, and
-    `items`; and `package`, what its metadata says.
-    """
+    """Returns a package's contents; of its `sections` places and `items`."""
     sections = sections_of(path)
     package: dict[str, Any] = {}
     kinds, models = [], []  # of several models one kind may come twice

@@ -78,10 +78,7 @@ def read_saved_model(path: Path) -> dict[str, Any]:
 
 
 def _misplaced(graph: Any, library: dict[str, Any]) -> Iterator[str]:
-    """Yields operators on files where loading or a signature may run them.
-
-    Also yields the names of called functions that are missing.
-    """
+    """Yields misplaced operators on files, and functions that are missing."""
     saves, restores = _savers(graph, library)
     for scope, nodes in [
         ("", graph.graph_def.node),

@@ -11,11 +11,9 @@ LONGEST = 4_000_000  # characters that a template may return
 def main(
     template: str, messages: list[dict[str, Any]], variables: dict[str, Any]
 ) -> dict[str, str]:
-    """Returns the `text`, or why there is none: an `error`, or `raised`.
+    """Returns the `text`, an `error`, or what the template has `raised`.
 
-    `raised` is a message that the template itself raises. As transformers
-    renders: blocks are trimmed, loops have `break`, and there are functions to
-    raise an error, for the time and for JSON.
+    As transformers renders: blocks are trimmed, and loops have `break`.
     """
     import jinja2.ext
     import jinja2.sandbox

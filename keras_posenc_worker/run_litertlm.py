@@ -1,7 +1,4 @@
-"""Runs a `.litertlm` package in LiteRT-LM's engines.
-
-They write why it failed to standard error, and raise errors without a reason.
-"""
+"""Runs a package in LiteRT-LM's engines, which log why they fail."""
 
 import contextlib
 import os
@@ -24,14 +21,7 @@ def load_engine() -> None:
 
 
 def vectors(path: str, texts: Sequence[str]) -> dict[str, Any]:
-    """Returns each text's vector as an embedder gives it, or its error.
-
-    Longer texts are cut, and keep their last token.
-
-    Returns:
-        `load_seconds`, and `cases`: each has `milliseconds` and `vector`, or
-        `error`.
-    """
+    """Returns an embedder's `load_seconds` and `cases`: vectors or errors."""
     import litert_lm
 
     cut = litert_lm.InputOverflowStrategy.TRUNCATE
@@ -56,20 +46,12 @@ def vectors(path: str, texts: Sequence[str]) -> dict[str, Any]:
 
 
 def main(path: str, request: Mapping[str, Sequence[Any]]) -> dict[str, Any]:
-    """Returns what the engine makes of a request.
+    """Returns what the engine makes of the lists of a request.
 
-    Args:
-        path: The package.
-        request: `texts` to tokenize; `targets`, each with its `parts`, texts
-            that are read one after another, the last of a single token, and a
-            `target` to score; and `chats`, each with `messages` of a user and a
-            `count` of tokens to generate. Any may be missing. Or, of an
-            embedder, `vectors`: see that function.
-
-    Returns:
-        For each of these a list: ids; log-likelihoods of tokens; and for each
-        message the text that was read and the reply. A dict with an `error` in
-        place of what failed; only an `error` where the package does not load.
+    These are `texts` to tokenize; `targets` to score, each after its `parts`,
+    of which the last is a single token; and `chats` of `messages`, with a
+    `count` of tokens to generate. Or, of an embedder, `vectors`. What fails is
+    a dict with an `error`; so is all, where the package does not load.
     """
     load_engine()
     if "vectors" in request:
@@ -93,8 +75,7 @@ def reply(
     """Sends the pieces of a reply to a chat, as a dict with a `piece` each.
 
     `options` are `count`, the most tokens, or None; and `sampler`, arguments of
-    a `SamplerConfig`, or None for the package's own. Returns a dict that is
-    empty, or has an `error`.
+    a `SamplerConfig`, or None. Returns a dict, which may have an `error`.
     """
     load_engine()
 

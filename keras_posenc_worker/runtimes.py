@@ -51,12 +51,7 @@ def read_graph(exported: str) -> Any:
 
 
 class SavedModel:
-    """A SavedModel in a session, as servers load it.
-
-    `signatures` are TensorFlow's messages, `runners` a function for each;
-    `threads` work on one request, by default as many as TensorFlow takes.
-    `load_seconds` is how long loading took.
-    """
+    """A SavedModel in a session, as servers load it."""
 
     def __init__(self, exported: str, threads: int | None = None) -> None:
         import tensorflow as tf
@@ -135,11 +130,9 @@ class SavedModel:
 def verify_saved_model(
     model: SavedModel, cases: Sequence[Any], found: Sequence[Any]
 ) -> dict[str, Any]:
-    """Returns what else a verification needs of a SavedModel.
+    """Returns SHA-256 of its `weights`, and what its warm-up requests did.
 
-    These are its `weights`, the SHA-256 of each variable that it stores; and in
-    `checks` or `notes` what a report says of its warm-up requests. The first
-    case of each signature gets what `tf.saved_model.load` gives for it.
+    The first case of each signature gets what `tf.saved_model.load` gives.
     """
     import tensorflow as tf
 

@@ -7,7 +7,7 @@ copies the weights, and in its own thread layers read the copies.
 
 import contextlib
 import threading
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 import keras
@@ -17,8 +17,8 @@ from keras_posenc.export.model_protocol import Offers
 from keras_posenc.keras_internals import (
     exporting_to,
     forgotten_calls,
-    in_this_thread_alone,
     layers_within,
+    policies_of_this_thread,
     separate_traces,
     variable_within,
 )
@@ -38,14 +38,13 @@ class FrozenModel:
     value that it had on entry, whichever layer holds it: its copy, a
     `tf.Variable`, is read and assigned instead, also in graphs traced there,
     which are dropped when the context ends. No attribute of a layer is changed:
-    functions and policies that layers compute by are of that thread, too.
+    policies that layers compute by are of that thread, too.
 
     Args:
         values: Models, or dicts of models, or of pairs of a model and its
             shapes, as exports take them. Other values are ignored.
 
     Attributes:
-        functions: What this thread computes layers by, by their `id`.
         policies: The dtype policies of layers in this thread, by their `id`.
     """
 
@@ -79,9 +78,7 @@ class FrozenModel:
             stack.enter_context(_Reading(self))
             stack.callback(setattr, _local, "frozen", None)
             _local.frozen = self
-            self.functions, self.policies = stack.enter_context(
-                in_this_thread_alone()
-            )
+            self.policies = stack.enter_context(policies_of_this_thread())
             self._left = stack.pop_all()
         return self
 
@@ -216,18 +213,6 @@ def take_over(function: Any) -> None:
     frozen = getattr(_local, "frozen", None)
     if frozen is not None:
         frozen.take_over(function)
-
-
-@contextlib.contextmanager
-def computing_by(functions: Mapping[Any, Callable[..., Any]]) -> Iterator[None]:
-    """A scope in which frozen models, if any, compute layers by functions."""
-    frozen: FrozenModel | None = getattr(_local, "frozen", None)
-    known = {} if frozen is None else frozen.functions
-    known.update({id(layer): each for layer, each in functions.items()})
-    try:
-        yield
-    finally:
-        known.clear()
 
 
 def _once(values: Iterable[Any]) -> list[Any]:

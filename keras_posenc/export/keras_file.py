@@ -36,9 +36,8 @@ def keras_loader(
 ) -> Iterator[Callable[[Path], Any]]:
     """Yields a function that loads a `.keras` file once a worker has loaded it.
 
-    The worker has limits of memory and time, by the file's size; the import of
-    `modules`, which register layers, has none. The function raises `ValueError`
-    with Keras's reason, or with the limit that was met.
+    The import of `modules`, which register layers, has no limits. The function
+    raises `ValueError` with Keras's reason, or with the limit that was met.
     """
     with Worker(read_keras.__name__) as worker:
         path = [*map(str, sys.path), *folders]

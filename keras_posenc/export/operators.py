@@ -29,10 +29,7 @@ def lacking(
     nodes: Mapping[str, str],
     layers: Collection[Any],
 ) -> str:
-    """Returns operators that a format lacks, whose they are, and a remedy.
-
-    Keras begins the names of `nodes` with those of the layers around them.
-    """
+    """Returns operators that a format lacks, whose they are, and a remedy."""
     names = {layer.name: type(layer).__name__ for layer in layers}
 
     def of_layer(operator: str) -> str:
@@ -51,9 +48,6 @@ def lacking(
 
 
 def of_python(operators: Collection[str]) -> str:
-    """Returns what to do about operators that call Python functions, or "".
-
-    No other process has these functions, so that allowing them does not help.
-    """
+    """Returns what to do about operators that call Python functions, or ""."""
     names = {"EagerPyFunc", "PyFunc", "PyFuncStateless"} & {*operators}
     return f"{min(names)}: {_INSTEAD[min(names)]}" if names else ""

@@ -1,9 +1,7 @@
 """Search for the smallest file that keeps a share of a model's quality.
 
-Whole modes are tried first, from the fewest bits to the most. If one passes,
-then each weight of a LiteRT file is exported alone in the modes below it, to
-measure what that loses. Then weights get fewer bits one after the other, first
-those that lose least, as long as the file passes.
+Whole modes are tried first. Then each weight of a LiteRT file is measured alone
+in the modes below, and weights get fewer bits, first those that lose least.
 """
 
 import collections
@@ -240,11 +238,7 @@ def _loss(report: VerificationReport | None) -> float:
 def _mixed(
     weights: Sequence[Weight], losses: Sequence[dict[str, float]], usual: str
 ) -> list[tuple[Any, Sequence[WeightBits]]]:
-    """Returns recipes and what they store, from the smallest file on.
-
-    Each file has one weight more in fewer bits than the one after it: next is
-    always the mode that loses least for each bit that it saves.
-    """
+    """Returns recipes from the smallest file on, and what they store."""
     pairs = [*zip(weights, losses, strict=True)]
     modes = [usual if x.takes(usual) else "float32" for x in weights]
     steps = sorted(

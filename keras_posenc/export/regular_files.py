@@ -1,8 +1,4 @@
-"""Opens files that others may have written, without waiting for them.
-
-Next to an exported file there may be a named pipe, a link to a device, or
-terabytes: the caller's process must not wait for them or read them whole.
-"""
+"""Opens files of others, without waiting for pipes or reading terabytes."""
 
 import os
 import stat
@@ -13,27 +9,15 @@ from pathlib import Path
 _MOST_FILES = 10_000
 
 
-def is_hidden(name: str) -> bool:
-    """Returns whether no runtime reads a file at the top of a version folder.
-
-    Systems and synchronised folders put such files there: `.DS_Store`, `.git`.
-    """
-    return name.startswith(".")
-
-
 def entries(folder: Path) -> Iterator[os.DirEntry[str]]:
-    """Yields what is in a folder and its subfolders, except folders.
-
-    Hidden entries at its top are left out. Raises `ValueError` if it has very
-    many.
-    """
+    """Yields all files in a folder, except hidden ones at its top."""
     remaining, count = [folder], 0
     while remaining:
         path = remaining.pop()
         with os.scandir(path) as found:
             for entry in found:
-                if path == folder and is_hidden(entry.name):
-                    continue  # of whatever type
+                if path == folder and entry.name.startswith("."):
+                    continue  # no runtime reads .DS_Store or .git
                 count += 1
                 if count > _MOST_FILES:
                     raise ValueError(f"it holds more than {_MOST_FILES} files")

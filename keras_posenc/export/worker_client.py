@@ -1,8 +1,4 @@
-"""Runs functions in worker processes, with limits of memory and time.
-
-A worker calls functions of one module, usually of `keras_posenc_worker`.
-`keras_posenc_worker.process` is the worker's side of this file.
-"""
+"""Runs functions in worker processes, with limits of memory and time."""
 
 import atexit
 import contextlib
@@ -58,11 +54,10 @@ _ENVIRONMENT = {
 
 @dataclasses.dataclass(frozen=True)
 class Limits:
-    """Limits of a worker, where its system supports them; None for no limit.
+    """Limits of a worker; None for no limit.
 
-    `memory` are bytes of data; `seconds` of processor time, so that a busy
-    machine does not count; `file` bytes of the largest file that it writes,
-    and of its response; `timeout` seconds by the clock, on every system.
+    `memory` are bytes of data; `seconds` of processor time; `file` bytes of a
+    file that it writes, or a response; `timeout` seconds by the clock.
     """
 
     memory: int | None = MEMORY
@@ -72,11 +67,7 @@ class Limits:
 
 
 def limits_for(size: int, data: int = 0, seconds: float = 60.0) -> Limits:
-    """Returns limits that stop a file that never ends or fills the machine.
-
-    `size` and `data` are bytes of the file and of all inputs and outputs,
-    `seconds` the model's own processor time for these inputs.
-    """
+    """Returns limits by bytes of file and data, and the model's own seconds."""
     most = 4096 * MIB + 24 * size + 64 * data + 2 * memory("VmHWM")
     return Limits(
         memory=min(most, _physical_memory() or most),
@@ -99,12 +90,10 @@ class WorkerError(Exception):
 
 
 class Worker:
-    """A process that calls functions of a module.
+    """A process that calls a module's functions, until its `with` block ends.
 
-    It ends with its `with` block, whatever it is doing, and with this process.
-    The module has a function `main`, unless only `call` and `response` are
-    used, and optionally `prepare`, which loads what takes time. `environment`
-    is added to this process's; by default that of a runtime on the CPU.
+    The module has a `main`, and optionally `prepare`, which loads what takes
+    time. `environment` is added to this process's.
     """
 
     def __init__(
@@ -143,11 +132,7 @@ class Worker:
             self.process.stdin.flush()
 
     def run(self, *arguments: Any, limits: Limits) -> Any:
-        """Calls the module's `main`, and returns its return value.
-
-        Arguments are whatever JSON can hold. Raises `WorkerError` if it failed,
-        crashed, or met a limit.
-        """
+        """Returns what `main` does; raises `WorkerError` if it does not."""
         timer = threading.Timer(limits.timeout, self.kill)
         timer.daemon = True
         timer.start()
@@ -249,8 +234,7 @@ def spare_worker(
 ) -> Iterator[Worker]:
     """Yields a worker that has called `prepare`, or is calling it.
 
-    It serves later calls too, unless this one raises an error, or is for a file
-    that this process has not written: that shares a worker with no other.
+    It serves later calls too, except after an error or a stranger's file.
     """
     key = (os.getpid(), module, *prepare)
     worker = _spares.pop(key, None) or _start(module, prepare)

@@ -39,8 +39,8 @@ def add(commands: Commands) -> None:
         ),
         (
             "--runtime NAME",
-            "without a model: litert, litert_compiled, onnx, openvino, "
-            "saved_model or litertlm (default: all installed)",
+            "without a model: litert, litert_compiled, onnx, saved_model "
+            "or litertlm (default: all installed)",
             {"dest": "runtimes", "action": "append"},
         ),
         *VERIFICATION,

@@ -9,7 +9,6 @@ import keras
 
 from keras_posenc.export import units
 from keras_posenc.export.check import limits_of
-from keras_posenc.export.errors import ExportError
 from keras_posenc.export.formats.litert_compiled_model import (
     compare_in_compiled_model,
 )
@@ -44,10 +43,7 @@ from keras_posenc_worker import convert_litert
 
 @dataclasses.dataclass(kw_only=True)
 class LiteRT(Format):
-    """A LiteRT file of numeric signatures, or for a MediaPipe task.
-
-    The arguments are those of `export_litert`; a verification has `labels`.
-    """
+    """A LiteRT file of numeric signatures, or for a MediaPipe task."""
 
     mode: Any = None
     task_name: str | None = None
@@ -87,7 +83,14 @@ class LiteRT(Format):
             self.signatures = [self.task.signature]
         if found is None:
             keep_spare(convert_litert.__name__)
-            self._check()
+            check_size(
+                self.signatures,
+                "LiteRT",
+                "quantization='int8' divides them by 4, and export_saved_model "
+                "keeps them in files of their own",
+                # The other modes first write a float32 file.
+                0.25 if self.mode in ("int8", "int8-weights") else 1.0,
+            )
         self.in_float32 = to_float32(self.signatures, self.frozen)
         if self.task is not None:
             self.texts, others = split_texts(self.samples)
@@ -103,10 +106,7 @@ class LiteRT(Format):
                 )
 
     def _take_one_example(self, found: Inspection | None) -> None:
-        """Fixes a free batch to 1 where a recurrent layer loops.
-
-        Loops in LiteRT need a fixed batch, and apps have one example.
-        """
+        """Fixes a free batch to 1 where a recurrent layer loops."""
 
         def is_of_one(signature: Signature) -> bool:
             """Returns whether a signature of the file takes one alone."""
@@ -151,24 +151,6 @@ class LiteRT(Format):
             for each in resolve_numeric_signatures(model, offers())
             if found is None or each.name in found.signatures
         ]
-
-    def _check(self) -> None:
-        for signature in self.signatures:
-            for layer in layers_within(signature.model):
-                if layer.variable_dtype == "float64" and layer.weights:
-                    raise ExportError(
-                        f"Layer '{layer.path or layer.name}' has weights of "
-                        "float64, and LiteRT computes in float32. Rebuild the "
-                        "model with the dtype policy 'float32'"
-                    )
-        check_size(
-            self.signatures,
-            "LiteRT",
-            "quantization='int8' divides them by 4, and export_saved_model "
-            "keeps them in files of their own",
-            # The other modes first write a float32 file.
-            0.25 if self.mode in ("int8", "int8-weights") else 1.0,
-        )
 
     def write(self, path: Path) -> None:
         """Converts the model with TensorFlow's converter."""

@@ -1,7 +1,4 @@
-"""Runs a LiteRT file in LiteRT's `CompiledModel` as well.
-
-It may end its process where the `Interpreter` is right: in one of its own.
-"""
+"""Runs a LiteRT file in LiteRT's `CompiledModel`, in a process of its own."""
 
 import dataclasses
 import math
@@ -29,11 +26,7 @@ def compare_in_compiled_model(
     found: Sequence[Mapping[str, Any]],
     limits: Limits,
 ) -> str:
-    """Returns "equal", "different" or "not run", and what else is known.
-
-    Some `cases`, which are signatures and inputs, are run again; `found` is
-    what the Interpreter gave for each.
-    """
+    """Returns "equal", "different" or "not run", and what else is known."""
     left, chosen = 1e3 * _SECONDS, list[int]()
     for index, (_, inputs) in enumerate(cases):
         took = found[index].get("milliseconds", 0.0)

@@ -44,12 +44,7 @@ def convert(
     samples: Samples | None = None,
     in_order: bool = True,
 ) -> list[str]:
-    """Converts signatures of frozen models to a LiteRT file.
-
-    Its inputs and outputs get the model's order, unless `in_order` is False, as
-    MediaPipe needs it. Returns the paths of large weights that quantization
-    leaves in float32.
-    """
+    """Converts signatures to a file; returns weights that stay in float32."""
     # The converter writes signatures sorted, but shares their constants in the
     # given order. Sorted input makes the bytes reproducible.
     signatures = sorted(signatures, key=lambda each: each.name)
@@ -98,11 +93,7 @@ def _run_converter(
 def _sort_as_model(
     model: Any, signature: Signature, outputs: Sequence[str]
 ) -> None:
-    """Gives a signature's inputs and outputs the order of the model's.
-
-    TensorFlow has sorted them by name, and apps that run a file without its
-    signatures take them by position.
-    """
+    """Gives inputs and outputs the model's order; apps use their positions."""
     (found,) = (
         each
         for each in model.signatureDefs

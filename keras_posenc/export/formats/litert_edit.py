@@ -17,10 +17,7 @@ _CAUTIOUS = ("SLICE", "TOPK_V2")
 
 
 def kinds_of(model: Any) -> list[str]:
-    """Returns the names of a file's operators, by the indices of their codes.
-
-    Custom ones are called CUSTOM.
-    """
+    """Returns the names of a file's operators, by the places of their codes."""
     names = {
         number: name
         for name, number in vars(litert_schema().BuiltinOperator).items()
@@ -109,13 +106,10 @@ class Editor:
 def compute_sizes_ahead(model: Any) -> None:
     """Changes operators of an unpacked file that leave a size to the run.
 
-    As soon as a runtime has the shapes of its inputs, it computes what follows
-    from them by operators of shapes, and allocates memory. A size that is left
-    to the run leaves every tensor after it to the run as well. LiteRT's
-    `CompiledModel` (ai-edge-litert 2.3.0) then gives the outputs too little
-    memory and ends the process, and delegates of GPUs and NPUs take only what
-    is known before. It also has other memory for an output than for an input,
-    so that one tensor cannot be both.
+    A size that is left to the run leaves every tensor after it to the run, too:
+    LiteRT's `CompiledModel` (ai-edge-litert 2.3.0) then gives the outputs too
+    little memory and ends the process. It also has other memory for an output
+    than for an input, so that one tensor cannot be both.
     """
     kinds = kinds_of(model)
     for graph in model.subgraphs:

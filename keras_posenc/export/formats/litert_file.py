@@ -20,11 +20,7 @@ _DATA = 4  # place of the field `data` in the table of a buffer's fields
 
 
 def read(content: bytes) -> Any:
-    """Returns a file's bytes as an object, with each constant once.
-
-    Its large constants are views of the bytes: of the flatbuffer, or of what
-    follows it.
-    """
+    """Returns a file's bytes as an object, with views of each constant once."""
     model = unpack(content)
     whole = np.frombuffer(content, "uint8")
     first: dict[bytes, int] = {}
@@ -47,12 +43,7 @@ def read(content: bytes) -> Any:
 
 
 def write(model: Any, path: Path) -> None:
-    """Writes a file from an object, whose buffers it leaves as they are.
-
-    To pack weights with the graph would copy them several times. A flatbuffer
-    refers to an array by its distance from the reference, so only the graph is
-    packed, and the weights are written after it.
-    """
+    """Packs the graph alone, and writes its weights after it, uncopied."""
     large = {
         number: buffer.data
         for number, buffer in enumerate(model.buffers)
@@ -97,11 +88,7 @@ def _refer(graph: bytearray, large: Mapping[int, Any]) -> dict[int, int]:
 def variables_in(
     model: Any, variables: Iterable[keras.Variable]
 ) -> dict[int, keras.Variable]:
-    """Returns the variables that an unpacked file has bit for bit.
-
-    By the indices of their buffers. Of variables with several axes, the last
-    axis or the one before it may come first, as in kernels and convolutions.
-    """
+    """Returns the variables that a file has bit for bit, by their buffers."""
     buffers = {
         number: buffer.data
         for number, buffer in enumerate(model.buffers)

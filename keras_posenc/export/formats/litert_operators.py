@@ -13,10 +13,7 @@ def _softplus(tf: Any, _: Any, x: Any) -> Any:
 
 
 def _rsqrt(tf: Any, _: Any, x: Any) -> Any:
-    """XNNPACK (ai-edge-litert 2.3.0) gives NaN at 0 instead of infinity.
-
-    `keras.layers.UnitNormalization` needs that.
-    """
+    """XNNPACK (ai-edge-litert 2.3.0) gives NaN at 0 instead of infinity."""
     # Not 1 / sqrt(x), which the converter makes an Rsqrt again.
     return tf.math.reciprocal(tf.sqrt(x))
 
@@ -24,12 +21,9 @@ def _rsqrt(tf: Any, _: Any, x: Any) -> Any:
 def _pack(tf: Any, attributes: Any, *parts: Any) -> Any:
     """Joins sizes by CONCATENATION instead of PACK.
 
-    A LiteRT runtime computes what follows from its inputs' shapes as soon as it
-    has them, by every operator of shapes except PACK. If one is left to the
-    run, everything after it is prepared while the file runs. XNNPACK's delegate
-    (ai-edge-litert 2.3.0) then moves memory that its parts share, but parts
-    that have already run keep the old address: in the next run they read and
-    write there.
+    LiteRT computes sizes before a run by every operator of shapes except PACK.
+    After one that is left to the run, XNNPACK's delegate (ai-edge-litert 2.3.0)
+    moves memory that parts which have already run still read and write.
     """
     if parts[0].dtype != "int32":
         return None
@@ -38,10 +32,7 @@ def _pack(tf: Any, attributes: Any, *parts: Any) -> Any:
 
 
 def _sign_bit(tf: Any, attributes: Any, bits: Any, mask: Any) -> Any:
-    """Reads the sign bit of a float without BitwiseAnd, which LiteRT lacks.
-
-    Keras does so in `signbit`, and to have -0.0 below 0.0 in `argmax`.
-    """
+    """Reads the sign bit of a float, as `argmax` does, without BitwiseAnd."""
     _, constant = attributes["constants"]
     if constant is None or np.any(constant != np.int32(-(2**31))):
         return None
@@ -49,10 +40,7 @@ def _sign_bit(tf: Any, attributes: Any, bits: Any, mask: Any) -> Any:
 
 
 def _floor_divide(tf: Any, _: Any, x: Any, y: Any) -> Any:
-    """Divides in float32, as TensorFlow; FLOOR_DIV does so in float64.
-
-    The converter would multiply by the inverse of a constant.
-    """
+    """Divides in float32, as TensorFlow; FLOOR_DIV does so in float64."""
     if not x.dtype.is_floating:
         return None
     return tf.floor(x / tf.where(tf.abs(x) >= 0.0, y, x))  # NaN stays NaN
@@ -61,10 +49,7 @@ def _floor_divide(tf: Any, _: Any, x: Any, y: Any) -> Any:
 def _one_hot(
     tf: Any, attributes: Any, ids: Any, depth: Any, on: Any, off: Any
 ) -> Any:
-    """Clips ids to int32, to which the converter cuts their bits.
-
-    2**32 would be class 0.
-    """
+    """Clips ids to int32, to which the converter cuts their bits."""
     if ids.dtype != "int64":
         return None
     ids = tf.clip_by_value(ids, -1, tf.int32.max)
@@ -72,11 +57,7 @@ def _one_hot(
 
 
 def _reshape(tf: Any, attributes: Any, x: Any, shape: Any) -> Any:
-    """Writes the sizes that TensorFlow knows as constants.
-
-    It knows more of them than the converter, which takes no convolution whose
-    input has an unknown number of channels, as after `UpSampling2D`.
-    """
+    """Writes the sizes that TensorFlow knows, and the converter does not."""
     known = attributes.get("_output_shapes")
     if not known or attributes["constants"][1] is not None:
         return None
@@ -93,11 +74,7 @@ def _reshape(tf: Any, attributes: Any, x: Any, shape: Any) -> Any:
 
 
 def _slice(tf: Any, attributes: Any, x: Any, *bounds: Any) -> Any:
-    """Adds a slice's new axes by ExpandDims, as in `x[..., None, :2]`.
-
-    The converter takes few slices of dynamic shape that add axes: none that has
-    an ellipsis or drops an axis, and none of bools.
-    """
+    """Adds a slice's new axes by ExpandDims, as in `x[..., None, :2]`."""
     strides = attributes["constants"][3]
     names = "begin_mask", "end_mask", "ellipsis_mask", "shrink_axis_mask"
     masks = {name: attributes[name] for name in names}

@@ -136,10 +136,7 @@ def rounded(
     quantization: str | Recipe | None,
     samples: Samples | None = None,
 ) -> Any:
-    """Returns an unpacked file of float32 in a mode, or by a recipe.
-
-    In int4, weights without whole blocks, or of other operators, get 8 bits.
-    """
+    """Returns a file in a mode or by a recipe; in int4 some have 8 bits."""
     if quantization in ("int4", "int8-static"):
         model = _by_recipe(model, _recipe_of(model, quantization), samples)
         quantization = "int8"
@@ -225,13 +222,7 @@ def _entry(operation: str, mode: str, regex: str = ".*") -> dict[str, Any]:
 
 @dataclasses.dataclass(frozen=True)
 class Weight:
-    """A weight of a file of float32, which a recipe may quantize.
-
-    Attributes:
-        name: Its path in the model, or else the operator that reads it.
-        shape: Its shape in the file.
-        operators: The kind and the output of each operator that reads it.
-    """
+    """A weight of a file, and the kinds and outputs of what reads it."""
 
     name: str
     shape: tuple[int, ...]

@@ -1,8 +1,7 @@
 """Rounds the weights of a LiteRT file of float32 to 8 bits or to float16.
 
-TensorFlow's converter rounds a table of embeddings with one scale, and stores
-it again if it is a kernel too, as in language models. Here each row of a table
-has a scale, which halves the loss of the table.
+TensorFlow's converter rounds a table with one scale, and stores it again if it
+is a kernel too. Here each row has a scale, which halves the table's loss.
 """
 
 import collections
@@ -36,10 +35,8 @@ _WEIGHTS = {
 def round_weights(model: Any, mode: str) -> None:
     """Rounds the weights of an unpacked file.
 
-    In int8, products are computed in 8 bits where the runtime can, with inputs
-    that it rounds vector by vector. In the other modes it restores kernels to
-    float32 once, as it is started. Constants that anything except products and
-    lookups reads, such as positions and norms, stay as they are.
+    In int8, the runtime computes products in 8 bits where it can. In the other
+    modes it restores kernels to float32 once, as it is started.
     """
     is_half = mode == "float16"
     weights = _halves(model) if is_half else _integers(model)
@@ -88,10 +85,7 @@ def _halves(model: Any) -> dict[int, None]:
 
 
 def _integers(model: Any) -> dict[int, Any]:
-    """Rounds weights to 8 bits; returns their scales as the schema has them.
-
-    GATHER takes no scale for each row: what it reads stays as it is.
-    """
+    """Rounds weights to 8 bits; returns their scales as the schema has them."""
     look_up(model)
     shapes = {x.buffer: x.shape for g in model.subgraphs for x in g.tensors}
     found = {}
@@ -129,10 +123,9 @@ def _takes_integers(edit: Editor, kind: str, operator: Any, mode: str) -> bool:
 
 
 def weights_of(model: Any, smallest: int = SMALLEST) -> dict[int, set[str]]:
-    """Returns which kinds of operators read each weight of float32.
+    """Returns which kinds of operators read each weight, by their buffers.
 
-    Weights are finite constants of at least `smallest` numbers that only
-    products and lookups read; by the indices of their buffers.
+    Weights are finite, large, and read by products and lookups only.
     """
     schema, kinds = litert_schema(), kinds_of(model)
     readers = collections.defaultdict[int, set[str]](set)
@@ -182,10 +175,7 @@ def _is_weight(data: Any, smallest: int) -> bool:
 def _rounded(
     values: np.ndarray, axis: int | None
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Returns integers and scales, whose products are the nearest numbers.
-
-    Each place of the axis has a scale; without one, all numbers share one.
-    """
+    """Returns integers and scales, one for each place of the axis, if any."""
     axes = tuple(i for i in range(values.ndim) if i != axis)
     most = np.maximum(
         values.max(axis=axes, keepdims=True),
@@ -200,11 +190,7 @@ def _rounded(
 
 
 def look_up(model: Any) -> None:
-    """Replaces GATHER of rows by EMBEDDING_LOOKUP, which can be quantized.
-
-    It takes ids of int32, of one dimension: those of int64 are cast, and a
-    GATHER by a single id stays.
-    """
+    """Replaces GATHER of rows by EMBEDDING_LOOKUP, which can be quantized."""
     kinds, weights = kinds_of(model), weights_of(model)
     types = litert_schema().TensorType
     for graph in model.subgraphs:

@@ -25,11 +25,7 @@ _GREEDY = {"temperature": 1.0, "top_k": 1, "top_p": 1.0}
 
 @dataclasses.dataclass(kw_only=True)
 class LiteRTLM(LiteRT):
-    """A package: a LiteRT file of `decode` and `prefill_<n>`, and the rest.
-
-    The LiteRT file in it is verified as any other. Then the package is run in
-    the engine.
-    """
+    """A package, whose LiteRT file is verified as any other, then the whole."""
 
     parts: Any  # `EngineParts` of the generator, whose models are `given`
     tokenizer: Mapping[str, Any] = dataclasses.field(default_factory=dict)

@@ -1,8 +1,4 @@
-"""Compares a package with its model inside LiteRT-LM's engine.
-
-A right file may be packed with another tokenizer, template, start or end. So
-the engine reads prompts in chunks and scores what follows them.
-"""
+"""Compares a package with its model inside LiteRT-LM's engine."""
 
 import bisect
 import collections
@@ -83,12 +79,7 @@ class EngineTest:
     def run(
         self, path: Path, step: Callable[[str], object]
     ) -> tuple[str, list[CaseReport], list[dict[str, Any]]]:
-        """Compares tokens, likelihoods and a chat with the model's.
-
-        Returns what the engine did; of a quantized package a case for each
-        prompt, with likelihoods to compare with the limits; and the cases that
-        are kept.
-        """
+        """Returns what it did, cases that are measured, and cases to keep."""
         texts = many_texts(
             [x for x in self.names.values() if not x.startswith(_OWN)]
         )

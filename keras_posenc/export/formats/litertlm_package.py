@@ -23,11 +23,7 @@ def require_builder() -> Any:
 def plain_tokenizer(
     values: Mapping[str, Any], vocabulary: int
 ) -> dict[str, Any]:
-    """Returns a `tokenizer.json` that gives a text's own ids alone.
-
-    The engine would cut and pad texts as the file says, and counts padding as
-    tokens. Added tokens at or past the size of the vocabulary are left out.
-    """
+    """Returns a `tokenizer.json` by which the engine neither cuts nor pads."""
     added = values.get("added_tokens") or []
     return {
         **values,
@@ -43,15 +39,7 @@ def write_package(
     tokenizer: Mapping[str, Any],
     models: Mapping[str, Path],
 ) -> None:
-    """Writes a package to a path at which nothing exists.
-
-    Args:
-        path: The package.
-        metadata: Its `LlmMetadata` or `EmbeddingMetadata`.
-        tokenizer: The content of a `tokenizer.json`.
-        models: LiteRT files by what they do: `"prefill_decode"`, or
-            `"embedder"` and `"text_encoder"`.
-    """
+    """Writes a package; `models` are LiteRT files by their kind."""
     module = require_builder()
     builder = module.LitertLmFileBuilder()
     add_metadata = {

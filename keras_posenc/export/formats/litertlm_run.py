@@ -1,8 +1,4 @@
-"""Runs packages in LiteRT-LM's engine, and the cases that are kept with them.
-
-A package of a language model has cases of two kinds, `tokenize` and `score`;
-that of an embedder those of texts and their vectors.
-"""
+"""Runs packages in LiteRT-LM's engine, and the cases kept with them."""
 
 import contextlib
 import itertools
@@ -63,10 +59,7 @@ def named_package(path: Path) -> Iterator[Path]:
 def run_in_engine(
     path: Path, request: Mapping[str, Any], tokens: int = 0
 ) -> dict[str, Any]:
-    """Runs `keras_posenc_worker.run_litertlm` on a package.
-
-    `tokens` are those that it reads and writes, except some hundred.
-    """
+    """Runs a request on a package that reads and writes some tokens."""
     limits = limits_of_engine(path, 500 + tokens)
     try:
         with named_package(path) as package:
@@ -125,11 +118,7 @@ def score_case(
     size: float,
     tolerance: float,
 ) -> dict[str, Any]:
-    """Returns the case of a text's log-likelihoods after other texts.
-
-    `outputs` are the model's and the engine's, `size` is that of the logits,
-    and the tolerance is relative to it.
-    """
+    """Returns the case of a text's scores by the model and by the engine."""
     name = "log_likelihoods"
     inputs = {
         "parts": np.array([each.encode() for each in parts], object),

@@ -134,11 +134,7 @@ def resolve_task(
     labels: Sequence[str] | None = None,
     signatures: Mapping[str, Any] | None = None,
 ) -> TextTask:
-    """Returns the parts of a file for a MediaPipe task.
-
-    `signatures` may have one name, for the model, or for a pair of it and a
-    dict of the shape of `ids`, by default `(1, None)`.
-    """
+    """Returns the parts of a file for a task, by `signatures` of one name."""
     whole, *_ = resolve_signatures(model)
     named = {DEFAULT: model} if signatures is None else signatures
     given = [*as_given(named)]
@@ -365,11 +361,7 @@ def _metadata(task: TextTask, inputs: list[str]) -> bytes:
 def verify_in_mediapipe(
     task: TextTask, file: Path, reference: Reference, own: Sequence[str]
 ) -> int:
-    """Runs a file in MediaPipe from raw text, also from the caller's `own`.
-
-    Only texts of ASCII are used, which MediaPipe and the model cut alike. Of a
-    quantized file with samples, only these are compared. Returns how many.
-    """
+    """Runs texts of ASCII, which both cut alike, and returns how many."""
     name, (output,) = task.signature.name, reference.probes[0].outputs
     texts = [*texts_beyond(task.limit), *own]
     if any(each.is_sample for each in reference.probes) and reference.limits:

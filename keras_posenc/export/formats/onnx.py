@@ -2,7 +2,7 @@
 
 import dataclasses
 import logging
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -29,7 +29,6 @@ from keras_posenc.export.graphs.float32 import to_float32
 from keras_posenc.export.inspect import Inspection
 from keras_posenc.export.operators import lacking
 from keras_posenc.export.pipeline import Format
-from keras_posenc.export.signatures.from_model import named_outputs, output_of
 from keras_posenc.export.signatures.resolve import resolve_numeric_signatures
 from keras_posenc.export.signatures.signature import Signature
 from keras_posenc.export.signatures.sizes import check_size
@@ -92,38 +91,21 @@ class Onnx(Format):
 
 
 def _with_distinct_names(signature: Signature) -> Signature:
-    """Returns a signature whose outputs have no names of inputs.
-
-    In ONNX they would be one tensor. The output `ids` of a model that takes
-    `ids` becomes `output_ids`.
-    """
+    """Returns a signature whose outputs have no names of inputs."""
+    own_names: dict[str, str] = {}  # known once it is called
 
     def call(tensors: Mapping[str, Any]) -> dict[str, Any]:
         outputs = signature.call(tensors)
-        renamed = _distinct(outputs, signature.specs)
-        return {renamed.get(name, name): x for name, x in outputs.items()}
+        taken, named = {*signature.specs, *outputs}, {}
+        for name, x in outputs.items():
+            new = name
+            if name in signature.specs:  # in ONNX they would be one tensor
+                new = _free(f"output_{name}", taken)
+                own_names[new] = name
+            named[new] = x
+        return named
 
-    whole = signature.strings
-    model = signature.model if whole is None else whole.signature.model
-    renamed: dict[str, str] = {}
-    if getattr(model, "inputs", None):  # else known only at a call
-        outputs = named_outputs(model, output_of(model))
-        renamed = _distinct(outputs, signature.specs)
-        if not renamed:
-            return signature
-    return dataclasses.replace(
-        signature,
-        call=call,
-        own_names={new: name for name, new in renamed.items()},
-    )
-
-
-def _distinct(
-    outputs: Iterable[str], inputs: Collection[str]
-) -> dict[str, str]:
-    """Returns new names for the outputs that have the name of an input."""
-    taken = {*inputs, *outputs}
-    return {x: _free(f"output_{x}", taken) for x in outputs if x in inputs}
+    return dataclasses.replace(signature, call=call, own_names=own_names)
 
 
 def _free(name: str, taken: set[str]) -> str:
@@ -153,12 +135,10 @@ def _convert(
     frozen: FrozenModel,
     quantization: str | None = None,
 ) -> list[str]:
-    """Writes a signature as an ONNX file.
+    """Writes a signature; returns the large weights that stay in float32.
 
     The converter never sees the weights: they are arguments of the function
-    that it converts, so no optimizer can fold, merge or drop them. They are
-    written to the file unchanged, by their paths in the model, or quantized.
-    Returns the paths of large weights that quantization leaves in float32.
+    that it converts, so no optimizer can fold, merge or drop them.
     """
     import onnx
     import tensorflow as tf
@@ -197,10 +177,7 @@ def _convert(
 def _converted(
     signature: Signature, weights: Mapping[str, Any], frozen: FrozenModel
 ) -> tuple[Any, dict[str, Any]]:
-    """Returns the signature as a `ModelProto` that takes its weights as inputs.
-
-    And the values of further inputs: tensors that a layer holds.
-    """
+    """Returns a `ModelProto` with weights as inputs, and values of others."""
     import tensorflow as tf
     import tf2onnx
     from tensorflow.python.framework import convert_to_constants
@@ -267,11 +244,7 @@ def _converted(
 
 
 def _rewritten(original: Any) -> Any:
-    """Returns a graph function of operators that tf2onnx knows.
-
-    Calls that XLA must compile become others, too: TensorFlow does not inline
-    them, and Keras computes grouped convolutions so.
-    """
+    """Returns a graph function without calls for XLA and unknown operators."""
     import tensorflow as tf
 
     given = original.inputs[: -len(original.captured_inputs) or None]

@@ -18,11 +18,7 @@ _WHERE = ("float32", "float64", "int32", "int64")  # with a kernel for Where
 
 
 def _einsum(context: Any, node: Any, *_: Any) -> None:
-    """Keeps Einsum.
-
-    tf2onnx would split it into operators whose shapes other importers cannot
-    infer, with an Unsqueeze without axes, which OpenVINO does not read.
-    """
+    """Keeps Einsum, which tf2onnx would split as OpenVINO cannot read."""
     equation = node.get_attr_value("equation").decode().replace(" ", "")
     for name in list(node.attr):
         del node.attr[name]
@@ -41,10 +37,7 @@ def _select(context: Any, node: Any, *_: Any) -> None:
 
 
 def _compare(context: Any, node: Any, *_: Any) -> None:
-    """Compares integers as integers, and reads signs without bits.
-
-    tf2onnx casts integers to float32, which loses what is beyond 2**24.
-    """
+    """Compares integers as integers: a float32 would lose those past 2**24."""
     from tf2onnx.onnx_opset.logical import GreaterLess
 
     if number := _of_sign_bit(node):
@@ -81,11 +74,7 @@ def _truncate_mod(context: Any, node: Any, *_: Any) -> None:
 
 
 def _resize(context: Any, node: Any, *_: Any) -> None:
-    """Resizes to sizes.
-
-    tf2onnx writes factors where it knows the sizes, and those of float32 may
-    give a pixel less, as from 5 to 9.
-    """
+    """Resizes to sizes: factors in float32 may give a pixel less."""
     from tf2onnx.onnx_opset.nn import Resize
 
     image = node.input[0]
@@ -98,10 +87,7 @@ def _resize(context: Any, node: Any, *_: Any) -> None:
 
 
 def _of_sign_bit(node: Any) -> str | None:
-    """Returns the float whose sign bit a comparison reads, or None.
-
-    Keras reads it in `signbit`, and to have -0.0 below 0.0 in `argmax`.
-    """
+    """Returns the float whose sign bit is compared, as by `argmax`, or None."""
     if node.type != "Less":
         return None
     (bits, zero) = node.inputs
@@ -175,10 +161,7 @@ HANDLERS: dict[str, tuple[Any, list[Any]]] = {
 def with_values(
     graph: Any, values: Mapping[str, Any], inputs: Sequence[str]
 ) -> None:
-    """Makes some of a graph's inputs constants, if the graph reads them.
-
-    The others get the order of `inputs`.
-    """
+    """Makes some of a graph's inputs constants; others get an order."""
     from onnx import numpy_helper
 
     used = {x for node in nodes(graph) for x in node.input}

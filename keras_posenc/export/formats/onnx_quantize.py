@@ -96,11 +96,7 @@ def in_float32(graph: Any, paths: Mapping[str, tuple[int, ...]]) -> list[str]:
 
 
 def _folded(graph: Any, weights: Iterable[str]) -> dict[str, Any]:
-    """Lays weights out once instead of at each run; returns them by name.
-
-    The quantizer takes a kernel only as a constant, and many are reshaped
-    first. A weight that is read in one layout keeps its name.
-    """
+    """Lays weights out once, as the quantizer needs; returns them by name."""
     from onnx import numpy_helper
     from onnx.reference import ReferenceEvaluator
 

@@ -122,10 +122,7 @@ def warmup_requests(
     reference: Reference,
     batching: Mapping[str, Any] | None,
 ) -> list[tuple[str, Inputs]]:
-    """Returns what a server replays: signatures, and inputs of these.
-
-    `fitted` are the samples of each signature, if `warmup` is a list of them.
-    """
+    """Returns what a server replays: signatures, and inputs of these."""
     if not warmup:
         return []
     found = [(name, each) for name in fitted for each in fitted[name]]

@@ -1,7 +1,7 @@
-"""Operators that a format lacks, written by others that it has.
+"""Operators that a format lacks, as functions of others that it has.
 
-Each is a function of TensorFlow, the node's attributes and the tensors that it
-reads, whose graph takes the place of the node. None leaves it as it is.
+They take TensorFlow, the node's attributes and its inputs, and return None to
+leave the node as it is.
 """
 
 import functools
@@ -17,9 +17,8 @@ Functions = Mapping[str, Callable[..., Any]]
 def decompose(library: Any, functions: Functions) -> None:
     """Puts functions in the place of operators, in a `GraphDef`'s library.
 
-    Not as calls: converters infer no shapes through these, of which loops need
-    some. The attributes of a node have also the `constants` and `shapes` of its
-    inputs.
+    Not as calls: converters infer no shapes through these. The attributes of a
+    node have also the `constants` and `shapes` of its inputs.
     """
     made: dict[Any, Any] = {}
     for body in library.function:
@@ -230,10 +229,7 @@ def _bincount(tf: Any, attributes: Any, x: Any, size: Any, weights: Any) -> Any:
 
 
 def einsum(tf: Any, attributes: Any, x: Any, *others: Any) -> Any:
-    """A plain product, as a product of matrices, whose axes are merged.
-
-    As "abc,bcde->ade", where the second operand is of a known shape.
-    """
+    """A product of matrices with merged axes, as of "abc,bcde->ade"."""
     equation = attributes["equation"].decode().replace(" ", "")
     operands, _, result = equation.partition("->")
     left, _, right = operands.partition(",")
@@ -272,11 +268,7 @@ def _is_beyond(rest: Any, y: Any) -> Any:
 
 
 def _mean(tf: Any, attributes: Any, x: Any, _: Any) -> Any:
-    """Sums axis by axis.
-
-    ONNX Runtime adds numbers one by one, so that the sum of n equal ones, as of
-    an image of one color, may be off by n roundings.
-    """
+    """Sums axis by axis: ONNX Runtime adds one by one, and rounds each time."""
     given = attributes["constants"][1]
     if not x.dtype.is_floating or given is None or given.size < 2:
         return None
@@ -296,10 +288,7 @@ def _one_hot(
 
 
 def _sum(tf: Any, attributes: Any, x: Any, axes: Any) -> Any:
-    """Lets a sum overflow, where ONNX Runtime keeps the largest integer.
-
-    It adds integers of 64 bits as floats: so they are added in two parts.
-    """
+    """Lets a sum overflow. ONNX Runtime adds as floats: so in two parts."""
 
     def added(x: Any) -> Any:
         return tf.reduce_sum(x, axes, keepdims=attributes["keep_dims"])

@@ -10,18 +10,19 @@ from keras_posenc.export.frozen import FrozenModel
 from keras_posenc.export.signatures.signature import Signature
 from keras_posenc.keras_internals import layers_within
 
+# Dtypes of weights that the formats do not have.
+_REFUSED = {
+    "litert": ("float16", "bfloat16", "float64"),
+    "onnx": ("float16", "bfloat16"),
+}
+
 
 def to_float32(
     signatures: Sequence[Signature],
     frozen: FrozenModel,
     format: str = "litert",
 ) -> bool:
-    """Sets layers of frozen models to run as LiteRT, or ONNX, can.
-
-    LiteRT lacks kernels for most operators of mixed precision: layers with such
-    a policy are set to float32, the dtype of their weights. Its fast kernels
-    need static shapes and no loops: layers of this package compute so then.
-    """
+    """Sets layers of frozen models to float32; returns whether any was not."""
     frozen.export_to(format)
     changed = False
     for signature in signatures:
@@ -35,13 +36,13 @@ def to_float32(
                     f"{mode}, which neither LiteRT nor ONNX takes. Export the "
                     "model as it was before quantize(), with `quantization`"
                 )
-            is_low = policy.variable_dtype in ("float16", "bfloat16")
-            if is_low and layer.weights:
+            dtype = policy.variable_dtype
+            if dtype in _REFUSED[format] and layer.weights:
                 raise ExportError(
                     f"Layer '{layer.path or layer.name}' has the dtype policy "
-                    f"'{policy.name}', whose weights neither LiteRT nor ONNX "
-                    f"takes. Rebuild the model with "
-                    f"'mixed_{policy.variable_dtype}' or 'float32'"
+                    f"'{policy.name}', and such a file takes no weights of "
+                    f"{dtype}. Rebuild the model with 'mixed_float16', "
+                    "'mixed_bfloat16' or 'float32'"
                 )
             if policy.compute_dtype in ("float16", "bfloat16"):
                 changed = True

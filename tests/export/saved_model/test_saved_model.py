@@ -81,23 +81,6 @@ def test_each_weight_is_stored_once(tmp_path, make):
     assert sorted(stored_shapes(path)) == [[64], [64, 64], [3000, 64]]
 
 
-def test_each_layer_is_stored_once(tmp_path, make):
-    inputs = make.ids()
-    inner = make.classifier()
-    model = keras.Model(inputs, layers.Dense(2, name="head")(inner(inputs)))
-    alone = {"serving_default": model}
-    one = kp.inspect_export(export(model, tmp_path / "one", signatures=alone))
-    two = kp.inspect_export(export(model, tmp_path / "two"))
-    assert sorted(two.signatures) == ["from_ids", "serving_default"]
-    # What multiplies is in layers; what cuts ids off is between them.
-    for operator in ("MatMul", "Einsum", "BatchMatMulV2"):
-        count = one.operators.get(operator, 0)
-        assert two.operators.get(operator, 0) == count
-    assert one.operators["MatMul"] > 1
-    for layer in model._flatten_layers():  # the model's are as they were
-        assert layer.call.__func__ is type(layer).call
-
-
 class Around(layers.Layer):
     """A layer in a layer: the mask goes in and out on the tensors alone."""
 
