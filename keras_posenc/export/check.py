@@ -2,9 +2,8 @@
 
 import dataclasses
 import math
-import re
 import sys
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -38,24 +37,11 @@ from keras_posenc.progress import printable_errors
 from keras_posenc_worker.cases import make_case, unlike
 from keras_posenc_worker.codec import to_bytes
 
-_NUMBERED = (
-    ". Keras numbers unnamed layers in the order in which they are made: name "
-    "the inputs and the output layers, as in keras.Input((4,), name='x') and "
-    "keras.layers.Dense(2, name='scores'), and export the model again"
+_NAMES = (
+    ". Keras numbers unnamed layers: name the inputs and the output layers, as "
+    "in keras.Input((4,), name='x') and keras.layers.Dense(2, name='scores'), "
+    "and export the model again"
 )
-
-
-class _Unlike(Exception):
-    """An output whose difference from the model's is no number.
-
-    Args:
-        error: What is wrong.
-        where: Name and index of the output, if one number is wrong.
-    """
-
-    def __init__(self, error: str, where: str = "") -> None:
-        super().__init__(error)
-        self.where = where
 
 
 def compare(
@@ -71,15 +57,14 @@ def compare(
         examples=probe.examples,
         allowed=_allowed(probe, reference),
     )
-    try:
-        got = _outputs(probe, response)
-    except _Unlike as error:
-        return _failed(case, error)
+    got = _outputs(probe, response)
+    if isinstance(got, str):
+        return dataclasses.replace(case, largest_difference=math.inf, error=got)
     labels = reference.signature_of(probe).labels
     if labels is not None:
         # Those of the file's own scores, which are compared: rounding may
         # change which of two equal ones is the highest.
-        outputs = {**probe.outputs, **labels(dict(got))}
+        outputs = {**probe.outputs, **labels(got)}
         probe = dataclasses.replace(probe, outputs=outputs)
     found = _judged(case, probe, got, reference)
     if found.is_right or reference.quantization is not None:
@@ -105,47 +90,33 @@ def compare(
 
 
 def _allowed(probe: Probe, reference: Reference) -> float:
-    """Returns the largest difference allowed.
-
-    A quantized file must only be finite: what it loses is measured over all
-    cases. At extreme floats a hundredth of an output's size may be rounding.
-    """
-    if reference.quantization is not None:
+    """Returns the largest difference allowed: of extreme floats a hundredth."""
+    if reference.quantization is not None:  # its loss is that of all cases
         return sys.float_info.max
     if probe.extremes and LARGE_INTEGERS not in probe.extremes:
         return max(MOST, reference.tolerance)
     return reference.tolerance
 
 
-def _failed(case: CaseReport, error: _Unlike) -> CaseReport:
-    return dataclasses.replace(
-        case,
-        largest_difference=math.inf,
-        where=error.where,
-        error=str(error),
-    )
-
-
-def _outputs(probe: Probe, response: Mapping[str, Any]) -> dict[str, Any]:
-    """Returns a file's outputs, of the model's names, shapes and kinds.
+def _outputs(probe: Probe, response: Mapping[str, Any]) -> dict[str, Any] | str:
+    """Returns a file's outputs, or why they cannot be compared.
 
     Where the model gives NaN, or of extreme numbers no number, a generated
     input is no reason to refuse a file: there they are the model's.
     """
     if "error" in response:  # runtimes use several lines
-        raise _Unlike(" ".join(response["error"].split()))
+        return " ".join(response["error"].split())
     got, expected = response["outputs"], probe.outputs
     names = {name for name in got if name in expected or not is_labels(name)}
     if names != set(expected):
-        hint = _NUMBERED * (unnumbered(got) == unnumbered(expected))
-        raise _Unlike(
+        return (
             f"its outputs are {', '.join(sorted(got))}, and the model's are "
-            f"{', '.join(expected)}{hint}"
+            f"{', '.join(expected)}{_NAMES}"
         )
     found = {}
     for name, wanted in expected.items():
         if error := unlike(got[name], wanted.shape, wanted.dtype):
-            raise _Unlike(f"{name} {error}")
+            return f"{name} {error}"
         found[name] = got[name]
         if not probe.is_sample and is_float(wanted):
             is_kept = is_finite(wanted) if probe.extremes else ~is_nan(wanted)
@@ -160,14 +131,12 @@ def _judged(
     name, is_exact = probe.signature, reference.quantization is None
     expected = probe.outputs
     by_likelihood = name in reference.by_likelihood
-    try:
-        for output, wanted in expected.items():
-            if wanted.dtype == object and not by_likelihood:
-                _check_texts(output, got[output], wanted)
-            elif is_float(wanted):
-                _check_finite(probe, output, got[output], wanted, by_likelihood)
-    except _Unlike as error:
-        return _failed(case, error)
+    for output, wanted in expected.items():
+        where, error = _error(probe, output, got[output], wanted, by_likelihood)
+        if error:
+            return dataclasses.replace(
+                case, largest_difference=math.inf, where=where, error=error
+            )
     likelihoods = _likelihoods(probe, got, reference)
     case = dataclasses.replace(case, likelihoods=likelihoods)
     if by_likelihood:
@@ -188,41 +157,33 @@ def _judged(
     )
 
 
-def _check_texts(name: str, got: Any, wanted: Any) -> None:
-    """Raises `_Unlike` if texts differ."""
-    wrong = np.argwhere(got != wanted)
+def _error(
+    probe: Probe, name: str, got: Any, wanted: Any, by_likelihood: bool
+) -> tuple[str, str]:
+    """Returns where a text differs or a NaN of the model is lost, and how."""
+    wrong: Any = []
+    if wanted.dtype == object and not by_likelihood:
+        wrong = np.argwhere(got != wanted)
+    elif is_float(wanted):
+        if by_likelihood and np.any(is_finite(wanted) & ~is_finite(got)):
+            return name, f"{name} is not finite"
+        wrong = np.argwhere(is_nan(wanted) & ~is_nan(got))
     if not len(wrong):
-        return
+        return "", ""
     index = tuple(map(int, wrong[0]))
     where = f"{name}{[*index]}"
-    texts = (
+    if is_float(wanted):
+        return where, (
+            f"{where} is {got[index]:.3g}, and the model itself gives NaN for "
+            f"{describe_example(probe.inputs, wanted, index)}. {AGAINST_NAN}"
+        )
+    text, own = (
         to_bytes(texts[index]).decode(errors="replace")
         for texts in (got, wanted)
     )
-    error = "{} is {!r}, the model's {!r}".format(where, *texts)
-    if name.rpartition("_")[2] == CLASSES:
-        error += ". Give the export's labels as `labels` (--labels)"
-    raise _Unlike(error, where)
-
-
-def _check_finite(
-    probe: Probe, name: str, got: Any, wanted: Any, by_likelihood: bool
-) -> None:
-    """Raises `_Unlike` if a file loses NaN, or has it where it compares text.
-
-    Elsewhere the difference from a finite number is infinite.
-    """
-    wrong = np.argwhere(is_nan(wanted) & ~is_nan(got))
-    if len(wrong):
-        index = tuple(map(int, wrong[0]))
-        where = f"{name}{[*index]}"
-        raise _Unlike(
-            f"{where} is {got[index]:.3g}, and the model itself gives NaN for "
-            f"{describe_example(probe.inputs, wanted, index)}. {AGAINST_NAN}",
-            where,
-        )
-    if by_likelihood and np.any(is_finite(wanted) & ~is_finite(got)):
-        raise _Unlike(f"{name} is not finite", name)
+    hint = ". Give the export's labels as `labels` (--labels)"
+    hint *= name.rpartition("_")[2] == CLASSES
+    return where, f"{where} is {text!r}, the model's {own!r}{hint}"
 
 
 def _likelihoods(
@@ -238,11 +199,6 @@ def _likelihoods(
     ):
         return None
     return of_targets(probe.outputs, got, probe.is_drawn)
-
-
-def unnumbered(names: Iterable[str]) -> list[str]:
-    """Returns names without the numbers by which Keras makes them unique."""
-    return sorted(re.sub(r"_\d+$", "", name) for name in names)
 
 
 def check(
@@ -280,6 +236,12 @@ def check(
             and probe.signature not in reference.by_likelihood
         )
     names = {signature.name for signature in reference.signatures}
+    labels = {
+        f"{probe.signature}/{name}"
+        for probe in reference.probes
+        for name in inspection.signatures[probe.signature]["outputs"]
+        if is_labels(name) and name not in probe.outputs
+    }
     return VerificationReport(
         path=inspection.path,
         kind=inspection.kind,
@@ -288,7 +250,7 @@ def check(
         foreign_operators=inspection.foreign_operators,
         unverified=sorted(
             {*inspection.signatures}.difference(names)
-            | unknown_labels(reference, inspection)
+            | labels
             | unmeasured(reference, cases)
         ),
         tolerance=reference.tolerance,
@@ -309,10 +271,7 @@ def check(
 
 
 def check_determined(cases: Sequence[CaseReport], reference: Reference) -> None:
-    """Raises `ExportVerificationError` if rounding decides all outputs.
-
-    Those of one signature are enough.
-    """
+    """Raises `ExportVerificationError` if rounding decides a signature."""
     usual = [case for case in cases if not case.is_extreme]
     left_out = sum(case.undetermined for case in usual)
     if not left_out:
@@ -338,11 +297,9 @@ def check_determined(cases: Sequence[CaseReport], reference: Reference) -> None:
 def kept_cases(
     reference: Reference, response: Mapping[str, Any]
 ) -> list[dict[str, Any]]:
-    """Returns the cases that are kept with a file that passed.
-
-    Samples may be private: they are kept only where nothing was generated.
-    """
+    """Returns the cases that are kept with a file that passed."""
     probes = [x for x in reference.probes if not x.is_nan]
+    # Samples may be private: they are kept only where nothing was generated.
     generated = {x.signature for x in probes if not x.is_sample}
     return [
         make_case(
@@ -361,10 +318,8 @@ def kept_cases(
     ]
 
 
-def _other_nan(
-    pairs: Sequence[tuple[Probe, Mapping[str, Any]]],
-) -> Iterator[str]:
-    """Yields the outputs in which inputs of NaN give NaN in other places."""
+def _other_nan(pairs: Sequence[tuple[Probe, Mapping[str, Any]]]) -> list[str]:
+    """Returns in which outputs inputs of NaN give NaN in other places."""
     names: dict[str, None] = {}
     for probe, found in pairs:
         for name, wanted in probe.outputs.items() if probe.is_nan else ():
@@ -373,36 +328,21 @@ def _other_nan(
                 continue
             if np.any(is_nan(got) != is_nan(wanted)):
                 names[f"{probe.signature}/{name}"] = None
-    if names:
-        yield (
-            "NaN in: the file gives NaN where the model gives a number, or the "
-            f"reverse: {', '.join(names)}"
-        )
+    text = (
+        "NaN in: the file gives NaN where the model gives a number, or the "
+        f"reverse: {', '.join(names)}"
+    )
+    return [text] if names else []
 
 
 def unmeasured(reference: Reference, cases: Sequence[CaseReport]) -> set[str]:
     """Returns signatures of a quantized generator of which no loss is known."""
     if reference.in_engine:  # there it will be
         return set()
-    known = {
-        case.signature
-        for case in cases
-        if case.likelihoods is not None and case.likelihoods.measured
-    }
-    return {
-        f"{name} (no token to measure)"
-        for name in {*reference.by_likelihood} - known
-    }
-
-
-def unknown_labels(reference: Reference, inspection: Inspection) -> set[str]:
-    """Returns outputs of labels that the file has and the model lacks."""
-    return {
-        f"{probe.signature}/{name}"
-        for probe in reference.probes
-        for name in inspection.signatures[probe.signature]["outputs"]
-        if is_labels(name) and name not in probe.outputs
-    }
+    pairs = [(case.signature, case.likelihoods) for case in cases]
+    known = {name for name, found in pairs if found and found.measured}
+    unknown = {*reference.by_likelihood} - known
+    return {f"{name} (no token to measure)" for name in unknown}
 
 
 @printable_errors()
@@ -419,13 +359,10 @@ def check_signatures(
             )
         present = inspection.signatures[signature.name]["inputs"]
         if set(present) != set(signature.specs):
-            hint = _NUMBERED * (
-                unnumbered(present) == unnumbered(signature.specs)
-            )
             raise ValueError(
                 f"Signature '{signature.name}' of the file takes "
                 f"{', '.join(present)}, and the model takes "
-                f"{', '.join(signature.specs)}{hint}"
+                f"{', '.join(signature.specs)}{_NAMES}"
             )
 
 

@@ -38,14 +38,7 @@ class FrozenModel:
     value that it had on entry, whichever layer holds it: its copy, a
     `tf.Variable`, is read and assigned instead, also in graphs traced there,
     which are dropped when the context ends. No attribute of a layer is changed:
-    policies that layers compute by are of that thread, too.
-
-    Args:
-        values: Models, or dicts of models, or of pairs of a model and its
-            shapes, as exports take them. Other values are ignored.
-
-    Attributes:
-        policies: The dtype policies of layers in this thread, by their `id`.
+    policies that layers compute by, by their `id`, are of that thread, too.
     """
 
     def __init__(self, *values: Any) -> None:
@@ -74,7 +67,9 @@ class FrozenModel:
             stack.callback(self._free)
             stack.enter_context(forgotten_calls(self._operations))
             stack.enter_context(separate_traces())
-            self._read()
+            for variable in _once(x for m in self._models for x in m.variables):
+                if variable_within(variable) is not None:  # else: when read
+                    self.own(variable)
             stack.enter_context(_Reading(self))
             stack.callback(setattr, _local, "frozen", None)
             _local.frozen = self
@@ -84,13 +79,6 @@ class FrozenModel:
 
     def __exit__(self, *error: Any) -> None:
         self._left.close()
-
-    def _read(self) -> None:
-        """Copies all weights of Keras; others as a graph reads them."""
-        for model in self._models:
-            for variable in model.variables:
-                if variable_within(variable) is not None:
-                    self.own(variable)
 
     def own(self, variable: keras.Variable) -> Any:
         """Returns the copy of a Keras variable, which is made if missing."""
@@ -127,11 +115,7 @@ class FrozenModel:
             return self._by_handle[handle][1]
 
     def take_over(self, function: Any) -> None:
-        """Makes a graph function read copies of the caller's variables.
-
-        These are variables that are not Keras's, and those of functions that
-        the caller has traced.
-        """
+        """Makes a graph function read copies of variables not of Keras."""
         read = {id(each.handle): each for each in function.variables}
         captures = list(function.captured_inputs)
         variables = []
@@ -155,10 +139,7 @@ class FrozenModel:
     def weights(
         self, models: Iterable[keras.Model] | None = None
     ) -> list[tuple[str, str]]:
-        """Returns path and SHA-256 of each weight of models; of all by default.
-
-        Two weights may have one path.
-        """
+        """Returns path and SHA-256 of weights of models; of all by default."""
         wanted = {
             id(each)
             for model in (self._models if models is None else models)

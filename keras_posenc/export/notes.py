@@ -16,6 +16,7 @@ from keras_posenc.export.probes.reference import Reference
 from keras_posenc.export.probes.samples import describe_example
 from keras_posenc.export.probes.tolerance import MODES
 from keras_posenc.export.signatures.signature import Signature
+from keras_posenc.keras_internals import layer_of
 
 AGAINST_NAN = (
     "Change the model so that it gives a number: GlobalAveragePooling1D "
@@ -65,23 +66,17 @@ def _cut(signature: Signature, kind: str) -> str:
     """Returns what an application must compute of texts or other values."""
     strings = signature.strings
     assert strings is not None
-    made = {name: signature.specs[name] for name in strings.layers}
-    are_ids = all("int" in spec.dtype for spec in made.values())
-    what = "what lookups return, not the values"
-    if any(x.dtype == "string" for x in strings.signature.specs.values()):
-        what = f"{'token ids' if are_ids else 'numbers'}, not strings"
+    made = {name: signature.specs[name] for name in strings.made}
     inputs = ", ".join(
-        f"{name} ({spec.dtype} {tuple(spec.shape)})"
-        + f" as model.get_layer('{strings.layers[name]}') does"
-        * (strings.layers[name] is not None)
+        f"{name} ({spec.dtype} {tuple(spec.shape)}), the output of layer "
+        f"'{layer_of(strings.made[name]).name}'"
         for name, spec in made.items()
     )
-    text = (
-        f"{signature.name} takes {what}: {kind} has no tables. The application "
-        f"must make {inputs}"
-    )
     more = Offers.of(strings.signature.model).ids_note
-    return f"{text}. {more}" if more and are_ids else text
+    return (
+        f"{signature.name} takes no strings: {kind} has none, and no lookup "
+        f"tables. The application must make {inputs}"
+    ) + f". {more}" * bool(more)
 
 
 def _of_nan(probe: Probe) -> str:

@@ -55,32 +55,10 @@ class Format:
 
     One object is for one call of `export` or `verify`. The defaults fit a
     single file that a converter writes.
-
-    Attributes:
-        path: Where an exported file appears; None in a verification.
-        given: The caller's `signatures`; further attributes up to `verbose` are
-            arguments of `verify` and of the exports.
-        frozen: The models, while they are exported or verified.
-        in_engine: Whether an engine that runs the file measures what a
-            quantized one loses. Single outputs must then only be finite.
-        signatures: The signatures to write or verify: this and what follows is
-            set by `resolve`.
-        in_float32: Whether a model of mixed precision was set to float32.
-        quantization: The file's mode of quantization, or None.
-        fitted: Further samples, by the name of their signature.
-        unverified: Contents of the file that cannot be compared, as text.
-        left_out: What an export leaves out or changes, as text.
-        weights: Path and SHA-256 of each weight of the signatures' models, for
-            the record; known once the outputs were compared, as `kept`.
-        kept: The cases, for the record.
-        writing: Progress text while the file is written.
-        is_conversion: Whether a converter writes the file. That takes long, so
-            the model is run before. TensorFlow writes a SavedModel first, and
-            the model is run by the functions traced for it.
     """
 
-    path: Path | None = None
-    given: Mapping[str, Any] | None = None
+    path: Path | None = None  # where a file appears; None in a verification
+    given: Mapping[str, Any] | None = None  # the caller's `signatures`
     samples: Any = None
     max_length: int | None = None
     tolerance: float | None = None
@@ -89,18 +67,24 @@ class Format:
     verify: bool = True
     verbose: int = True
     frozen: FrozenModel = dataclasses.field(init=False)
+    # Whether an engine that runs the file measures what a quantized one loses:
+    # single outputs must then only be finite.
     in_engine: bool = False
+    # This and what follows is set by `resolve`.
     signatures: Sequence[Signature] = ()
-    in_float32: bool = False
+    in_float32: bool = False  # whether mixed precision was set to that
     quantization: str | None = None
     fitted: Mapping[str, Sequence[Inputs]] = dataclasses.field(
         default_factory=dict
-    )
-    unverified: Sequence[str] = ()
-    left_out: Sequence[str] = ()
+    )  # further samples by signature
+    unverified: Sequence[str] = ()  # contents that cannot be compared
+    left_out: Sequence[str] = ()  # what an export leaves out or changes
+    # For the record: path and SHA-256 of each weight, and the cases.
     weights: Sequence[tuple[str, str]] = ()
     kept: Sequence[dict[str, Any]] = ()
-    writing: ClassVar[str]
+    writing: ClassVar[str]  # progress text
+    # A converter takes long, so the model is run before. TensorFlow writes a
+    # SavedModel first, and the model is run by the functions traced for it.
     is_conversion: ClassVar[bool] = True
 
     @property
@@ -168,8 +152,10 @@ class Format:
         publish_file(staged, self.path)
         noted = replace_record(record, self.path)
         if report is not None:
-            report = report.with_notes(*noted)
-        return ExportedModel.published(self.path, report)
+            report = dataclasses.replace(
+                report.with_notes(*noted), path=self.path
+            )
+        return ExportedModel(self.path, report)
 
 
 def export(model: keras.Model, format: Format, folder: Path) -> ExportedModel:

@@ -40,8 +40,7 @@ def record_path(exported: Path) -> Path:
 def digests(exported: Path) -> dict[str, str]:
     """Returns the SHA-256 of each file that outputs may depend on.
 
-    By the path within a folder; of a single file by `""`, so that it may be
-    renamed. Raises `ValueError` for what is no regular file of a SavedModel.
+    By the path within a folder; of a single file by `""`: it may be renamed.
     """
     paths, sums = {"": exported}, {}
     if exported.is_dir():
@@ -61,10 +60,7 @@ def make_record(
     weights: Sequence[tuple[str, str]],
     kept: Sequence[dict[str, Any]],
 ) -> bytes:
-    """Returns the record of a report, for the files as they are now.
-
-    It names the signatures that this verification compared.
-    """
+    """Returns the record of a report, for the files as they are now."""
     import keras
     import tensorflow as tf
 
@@ -110,10 +106,7 @@ def with_changed_weights(
     exported: Path,
     weights: Sequence[tuple[str, str]],
 ) -> "VerificationReport":
-    """Adds to a report which weights have changed since the export.
-
-    Without a record of the file as it is, it adds a note on that.
-    """
+    """Adds which weights have changed since the export, or that none knows."""
     try:
         record = verified_record(exported, digests(exported))
     except (ExportVerificationError, ValueError):
@@ -132,10 +125,7 @@ def verified_record(exported: Path, found: Mapping[str, str]) -> dict[str, Any]:
         "Verify it with its model: `kp.verify_export(path, model)` "
         f"(keras-posenc verify {exported} MODEL.keras)"
     )
-    try:
-        record = read_record(exported)
-    except ValueError as error:
-        raise ValueError(f"{error}. {remedy}") from error
+    record = read_record(exported)
     if record is None:
         raise ValueError(
             f"'{exported}' has no record of a verification, "
@@ -189,5 +179,6 @@ def read_record(exported: Path) -> dict[str, Any] | None:
     except (OSError, ValueError) as error:
         reason = getattr(error, "strerror", None) or error
         raise ValueError(
-            f"the record '{path}' cannot be used: {reason}"
+            f"the record '{path}' cannot be used: {reason}. Verify the file "
+            "with its model, `kp.verify_export(path, model)`"
         ) from error

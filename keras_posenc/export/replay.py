@@ -7,13 +7,11 @@ from importlib import metadata, util
 from pathlib import Path
 from typing import Any, NamedTuple
 
-import numpy as np
-
 from keras_posenc.export import units
 from keras_posenc.export.errors import ExportVerificationError
 from keras_posenc.export.formats.litertlm_run import run_litertlm_cases
 from keras_posenc.export.inspect import Inspection, inspect_safe, locate
-from keras_posenc.export.probes.compare import is_float
+from keras_posenc.export.probes.compare import scales_of
 from keras_posenc.export.probes.quality import Quality, quality_of
 from keras_posenc.export.record import digests, verified_record
 from keras_posenc.export.versions import check_unchanged, stamp
@@ -78,9 +76,8 @@ class RuntimeReport:
     def __str__(self) -> str:
         name = f"{RUNTIMES[self.runtime].title} {self.version}"
         if self.errors:
-            first, more = "; ".join(self.errors[:3]), len(self.errors) - 3
             state = "DIFFERENT" if self.decides else "different"
-            return f"{name}: {state}: {first}" + f"; {more} more" * (more > 0)
+            return f"{name}: {state}: {'; '.join(self.errors)}"
         return (
             f"{name}: equal in {units.count(self.cases, 'case')}, at most "
             f"{self.largest_difference:.2g} of what is allowed"
@@ -96,13 +93,12 @@ class ReplayReport:
     Attributes:
         path: The file, or the folder of a SavedModel.
         runtimes: A `RuntimeReport` for each runtime that is installed.
-        recorded: Where and with what versions the file was verified, as text.
-        notes: Further remarks, as text.
+        notes: With what versions the file was verified, and what was not run or
+            compared, as text.
     """
 
     path: Path
     runtimes: list[RuntimeReport]
-    recorded: str
     notes: list[str]
 
     @property
@@ -123,9 +119,8 @@ class ReplayReport:
             raise ExportVerificationError(str(self))
 
     def details(self) -> str:
-        """Returns the report with everything that is wrong."""
-        errors = [error for each in self.runtimes for error in each.errors]
-        return printable_lines("\n".join([str(self), *errors]))
+        """Returns the report, which always has all details."""
+        return str(self)
 
     def to_dict(self) -> dict[str, Any]:
         """Returns the report as a dict that JSON can hold."""
@@ -138,8 +133,7 @@ class ReplayReport:
     def __str__(self) -> str:
         state = "verified by its cases" if self.passed else "FAILED"
         lines = [f"{self.path}: {state}"]
-        lines += [f"  {each}" for each in self.runtimes]
-        lines += [f"  {each}" for each in (self.recorded, *self.notes)]
+        lines += [f"  {each}" for each in (*self.runtimes, *self.notes)]
         return printable_lines("\n".join(lines))
 
 
@@ -170,21 +164,25 @@ def replay(
             else:
                 report = _compared(report, record["cases"], responses)
             reports.append(report)
-    notes = [
+    versions = ", ".join(f"{k} {v}" for k, v in record["versions"].items())
+    notes = [f"recorded with {versions}"]
+    if record["quantization"]:
+        notes[0] += f"; its quantization is {record['quantization']}"
+    notes += [
         f"not installed: {RUNTIMES[each].title} (pip install "
         f"{RUNTIMES[each].package})"
         for each in missing
     ]
-    if names := _never_compared(record["cases"]):
+    known, left_out = (
+        {f"{x['signature']}/{y}" for x in record["cases"] for y in x[part]}
+        for part in ("outputs", "not_compared")
+    )
+    if never := sorted(left_out - known):
         notes.append(
-            f"not compared: {', '.join(names)}, of which the verified file was "
+            f"not compared: {', '.join(never)}, of which the verified file was "
             "a quarter off"
         )
-    versions = ", ".join(f"{k} {v}" for k, v in record["versions"].items())
-    recorded = f"recorded with {versions}"
-    if record["quantization"]:
-        recorded += f"; its quantization is {record['quantization']}"
-    return ReplayReport(found.path, reports, recorded, notes)
+    return ReplayReport(found.path, reports, notes)
 
 
 @contextlib.contextmanager
@@ -207,17 +205,6 @@ def _record(path: Path) -> dict[str, Any]:
             "`kp.verify_export(path, model)`"
         )
     return record
-
-
-def _never_compared(cases: Cases) -> list[str]:
-    """Returns the outputs that no case compares."""
-
-    def names(part: str) -> dict[str, None]:
-        pairs = [(case["signature"], x) for case in cases for x in case[part]]
-        return dict.fromkeys(map("/".join, pairs))
-
-    known = names("outputs")
-    return [name for name in names("not_compared") if name not in known]
 
 
 def _installed(
@@ -317,22 +304,32 @@ def diff(
 ) -> tuple[list[OutputDifference], list[str]]:
     """Compares two SavedModels, LiteRT or ONNX files, or one of each, on cases.
 
-    The cases are those of the first; the second must have the same names of
-    inputs. Returns how each output that
-    both have differs, and what was not compared, as text.
+    The cases are those of the first; the second must have the same signatures
+    and inputs. Returns how each output that both have differs, and what was not
+    compared, as text.
     """
-    (first, kind), (second, other) = locate(first), locate(second)
+    (first, _), (second, _) = locate(first), locate(second)
     with (
         progress(verbose) as step,
         _opened(first, allow_operators, step) as found,
         _opened(second, allow_operators, step) as against,
     ):
-        cases, theirs, notes = _fitting(_record(first)["cases"], against)
+        cases, notes = list[Any](), list[str]()
+        for case in _record(first)["cases"]:
+            name, inputs = case["signature"], case["inputs"]
+            specs = against.signatures.get(name, {}).get("inputs", {})
+            if inputs.keys() == specs.keys():
+                cases.append(case)
+            else:
+                notes.append(
+                    f"{name}: '{second}' has no signature of that name with "
+                    f"the inputs {', '.join(inputs)}"
+                )
         both = []
-        for name, file, own in ((kind, found, cases), (other, against, theirs)):
-            (runtime, *_), _ = _installed(name, None)
+        for file in (found, against):
+            (runtime, *_), _ = _installed(file.kind, None)
             step(f"Running {file.path} in {RUNTIMES[runtime].title}")
-            both.append(run_cases(runtime, file, own))
+            both.append(run_cases(runtime, file, cases))
     pairs: dict[str, list[Any]] = {}
     for case, one, two in zip(cases, *both, strict=True):
         name = case["signature"]
@@ -351,37 +348,8 @@ def diff(
     )
 
 
-def _fitting(
-    cases: Cases, against: Inspection
-) -> tuple[list[Any], list[Any], list[str]]:
-    """Returns the cases that another file takes, as they are and as it does.
-
-    What it does not take is in notes.
-    """
-    own, theirs, notes = [], [], []
-    for case in cases:
-        name = signature = case["signature"]
-        if name not in against.signatures and len(against.signatures) == 1:
-            (signature,) = against.signatures
-        specs = against.signatures.get(signature, {}).get("inputs", {})
-        if specs.keys() != case["inputs"].keys():
-            notes.append(
-                f"{name}: '{against.path}' has no signature of that name with "
-                f"the inputs {', '.join(case['inputs'])}"
-            )
-            continue
-        own.append(case)
-        theirs.append({**case, "signature": signature})
-    return own, theirs, notes
-
-
 def _difference(place: str, pairs: Sequence[Any]) -> OutputDifference:
-    floats = [x for x, _ in pairs if is_float(x)]
-    sizes = [np.abs(np.float64(x)) for x in floats]
-    largest = max(
-        (np.max(x[np.isfinite(x)], initial=0.0) for x in sizes), default=1.0
-    )
-    scale = min(max(float(largest), 0.01), 1.0)
+    scale = scales_of([{"": wanted} for wanted, _ in pairs])[""]
     return OutputDifference(
         place,
         max(difference(x, y, scale) for x, y in pairs),

@@ -3,15 +3,13 @@
 import dataclasses
 import math
 import sys
-from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, Self
 
 from keras_posenc.export import units
 from keras_posenc.export.errors import ExportVerificationError
-from keras_posenc.export.probes.extremes import LARGE_INTEGERS
 from keras_posenc.export.probes.likelihoods import Likelihoods
-from keras_posenc.export.probes.quality import Quality
+from keras_posenc.export.probes.quality import Loss, Quality, largest_loss
 from keras_posenc.progress import printable
 
 
@@ -131,18 +129,16 @@ class VerificationReport:
         return found
 
     @property
-    def _losses(self) -> dict[str, Quality | Likelihoods]:
+    def losses(self) -> dict[str, Loss]:
+        """What a quantized file loses, by output or generating signature."""
         return {**self.quality, **self.likelihoods_of}
 
     @property
     def too_lossy(self) -> dict[str, str]:
-        """What loses more than the limits allow, with its numbers as text.
-
-        By output, and by signature of a quantized generator.
-        """
+        """What loses more than the limits allow, with its numbers as text."""
         return {
             name: found.text(self.limits)
-            for name, found in self._losses.items()
+            for name, found in self.losses.items()
             if found.exceeded(self.limits)
         }
 
@@ -170,17 +166,55 @@ class VerificationReport:
         return self.worst.largest_difference
 
     @property
-    def is_off(self) -> bool:
-        """Whether a case is not right."""
-        return not self.worst.is_right
-
-    @property
     def failure(self) -> str | None:
         """Why the exported model does not reproduce the model, or None."""
-        for fails, text, remedy in _FAILURES:
-            if fails(self):
-                return ". ".join(filter(None, [text(self), remedy]))
+        others = (
+            "the file has other weights than the model: "
+            f"{units.some(self.different_weights)}"
+        )
+        if not self.worst.is_right:
+            return self._difference + self._remedy(others)
+        if self.too_lossy:
+            what = "; ".join(map(": ".join, self.too_lossy.items()))
+            return (
+                f"The {self.quantization} file is too far from the model: "
+                f"{what}. {_LIMITS}"
+            )
+        if all(case.is_nan for case in self.cases):
+            return "The model's outputs are all NaN, so nothing was verified"
+        if self.different_weights:
+            return f"The outputs match, but {others}. {_TRAINED}"
         return None
+
+    @property
+    def _difference(self) -> str:
+        worst = self.worst
+        wrong = [case for case in self.cases if not case.is_right]
+        allowed = f"{worst.allowed:.3g}"
+        if self.quantization is not None:
+            allowed = "any that is finite"
+        reason = worst.error or (
+            f"largest difference {worst.largest_difference:.3g} (allowed "
+            f"{allowed}), relative to the output's size, in {worst.where}"
+        )
+        return (
+            "The exported model does not reproduce the model's outputs in "
+            f"{len(wrong):,} of {units.count(len(self.cases), 'case')}. "
+            f"Signature '{worst.signature}', {worst.inputs}: {reason}"
+        )
+
+    def _remedy(self, other_weights: str) -> str:
+        """Returns what to do about a difference, after the text of it."""
+        if self.worst.error:
+            return ""
+        if self.worst.is_extreme and self.kind != "saved_model":
+            return f". {_EXTREME}"
+        if self.different_weights:
+            return f"; {other_weights}. {_TRAINED}"
+        if self.eager_differences:
+            return ". ".join(["", *self.eager_differences])
+        is_near = self.largest_difference < 1e-3
+        return f". {_ROUNDING * is_near}{_TRAINED}"
 
     @property
     def passed(self) -> bool:
@@ -214,7 +248,7 @@ class VerificationReport:
                 "passed": self.passed,
                 "largest_difference": self.largest_difference,
                 "likelihoods": {
-                    name: {**dataclasses.asdict(each), **dict(each.measured)}
+                    name: {**dataclasses.asdict(each), **each.measured}
                     for name, each in self.likelihoods_of.items()
                 },
             }
@@ -234,61 +268,37 @@ class VerificationReport:
             f"{self.tolerance:.2g})"
         )
         if self.quantization and math.isfinite(self.largest_difference):
-            what = self._largest_loss
+            what = largest_loss(self.losses.values(), self.limits)
         return (
             f"{self.path}: {verdict}: {units.count(count, 'case')}, {what}"
             f"{on_samples}, {units.size(self.size_bytes)}"
         )
 
-    @property
-    def _largest_loss(self) -> str:
-        for name, text in _LOSSES.items():
-            losses = self._losses.values()
-            found = [dict(each.measured).get(name) for each in losses]
-            values = [value for value in found if value is not None]
-            if values:
-                worst = min(values) if name == "sqnr" else max(values)
-                return text.format(worst, self.limits[name])
-        return "finite outputs"
-
-    @property
-    def remarks(self) -> list[str]:
-        """What needs attention, or was not verified."""
-
-        def of(text: str, names: Sequence[str]) -> str:
-            return text.format(", ".join(names)) if names else ""
-
-        inputs = "the samples" if self.on_samples else "generated inputs"
-        on_inputs = f", {self.quantization}, on {inputs}"
-        losses = [
-            name
-            + on_inputs * (name in self.quality)
-            + f": {x.text(self.limits)}"
-            for name, x in self._losses.items()
-            if name not in self.too_lossy
-        ]
-        if self.quantization == "int8-static" and not self.on_samples:
-            losses.append(
-                "correct only for inputs like those of its calibration: give "
-                "some as `samples` (--samples) to verify it"
-            )
-        labels = ". Give the export's `labels` (--labels)"
-        labels *= "/" in "".join(self.unverified)
-        lines = [
-            self.failure,
-            *self.notes,
-            *([] if self.is_off else self.eager_differences),
-            of(_FOREIGN, self.foreign_operators),
-            *losses,
-            of(f"not verified: {{}}{labels}", self.unverified),
-        ]
-        return [line for line in lines if line]
-
     def __repr__(self) -> str:
         return f"<VerificationReport of {self.summary}>"
 
     def __str__(self) -> str:
-        return "\n".join(map(printable, [self.summary, *self.remarks]))
+        inputs = "the samples" if self.on_samples else "generated inputs"
+        on_inputs = f", {self.quantization}, on {inputs}"
+        lines = [self.summary, *filter(None, [self.failure]), *self.notes]
+        if self.worst.is_right:
+            lines += self.eager_differences
+        if self.foreign_operators:
+            lines.append(
+                "needs operators that the plain runtime lacks: "
+                f"{', '.join(self.foreign_operators)}"
+            )
+        for name, loss in self.losses.items():
+            if name not in self.too_lossy:
+                on = on_inputs if name in self.quality else ""
+                lines.append(f"{name}{on}: {loss.text(self.limits)}")
+        if self.unverified:
+            labels = any("/" in name for name in self.unverified)
+            lines.append(
+                f"not verified: {', '.join(self.unverified)}"
+                + ". Give the export's `labels` (--labels)" * labels
+            )
+        return "\n".join(map(printable, lines))
 
     def details(self) -> str:
         """Returns the report with all remarks and every case."""
@@ -301,108 +311,22 @@ class VerificationReport:
         return "\n".join([str(self), *map(printable, lines)])
 
 
-def _off(report: VerificationReport) -> str:
-    worst = report.worst
-    wrong = [case for case in report.cases if not case.is_right]
-    allowed = f"{worst.allowed:.3g}"
-    if report.quantization is not None:
-        allowed = "any that is finite"
-    reason = worst.error or (
-        f"largest difference {worst.largest_difference:.3g} (allowed "
-        f"{allowed}), relative to the output's size, in {worst.where}"
-    )
-    return (
-        "The exported model does not reproduce the model's outputs in "
-        f"{len(wrong):,} of {units.count(len(report.cases), 'case')}. "
-        f"Signature '{worst.signature}', {worst.inputs}: {reason}"
-    )
-
-
-def _lossy(report: VerificationReport) -> str:
-    what = "; ".join(map(": ".join, report.too_lossy.items()))
-    return f"The {report.quantization} file is too far from the model: {what}"
-
-
-def _other_weights(report: VerificationReport) -> str:
-    return (
-        "the file has other weights than the model: "
-        f"{units.some(report.different_weights)}"
-    )
-
-
-# What a quantized file loses, the first that was measured.
-_LOSSES = {
-    "kl": "KL divergence {:.2g} nats per token (at most {:g})",
-    "perplexity": "perplexity {:.4g} times the model's (at most {:g})",
-    "sqnr": "SQNR {:.1f} dB (at least {:g})",
-}
-_FOREIGN = "needs operators that the plain runtime lacks: {}"
 _TRAINED = "If the model was trained after the export, export it again"
-_LIMITS = (
-    f"{_TRAINED}. Else choose a finer `quantization` (--quantization), or "
-    "allow it by `limits` (--limit)"
+_ROUNDING = (
+    "If this is rounding, which grows with the length and with many equal "
+    "tokens, give a larger `tolerance` (--tolerance). "
 )
-
-# Why a file fails, the first that is true: test, text and remedy. Without an
-# error of its own, a case is off by a number.
-_FAILURES: tuple[
-    tuple[
-        Callable[[VerificationReport], object],
-        Callable[[VerificationReport], str],
-        str,
-    ],
-    ...,
-] = (
-    (lambda r: r.is_off and r.worst.error, _off, ""),
-    (
-        lambda r: r.is_off and r.worst.where.endswith(LARGE_INTEGERS),
-        _off,
-        "An operator of the model computes with such integers in float32, "
-        "which rounds above 16,777,216. Use export_saved_model, or subtract a "
-        "constant from such inputs before they reach the model",
-    ),
-    (
-        lambda r: r.is_off and r.worst.is_extreme and r.kind != "saved_model",
-        _off,
-        "The runtime computes an operator of the model differently for such "
-        "inputs. Use export_saved_model, which keeps the model's own "
-        "operators; or limit the operator's inputs: keras.ops.clip(x, -30, 30) "
-        "if they are large, keras.ops.maximum(x, 1e-6) if it divides by x",
-    ),
-    (
-        lambda r: r.is_off and r.different_weights,
-        lambda r: f"{_off(r)}; {_other_weights(r)}",
-        _TRAINED,
-    ),
-    (
-        lambda r: r.is_off and r.eager_differences,
-        lambda r: ". ".join([_off(r), *r.eager_differences]),
-        "",
-    ),
-    (
-        lambda r: r.is_off and r.largest_difference < 1e-3,
-        _off,
-        "If this is rounding, which grows with the length and with many equal "
-        f"tokens, give a larger `tolerance` (--tolerance). {_TRAINED}",
-    ),
-    (lambda r: r.is_off, _off, _TRAINED),
-    (
-        lambda r: r.too_lossy and not r.on_samples,
-        _lossy,
-        "Outputs of generated inputs may change more than those of real ones: "
-        f"give some as `samples` (--samples). {_LIMITS}",
-    ),
-    (lambda r: r.too_lossy, _lossy, _LIMITS),
-    (
-        lambda r: all(case.is_nan for case in r.cases),
-        lambda r: "The model's outputs are all NaN, so nothing was verified",
-        "",
-    ),
-    (
-        lambda r: r.different_weights,
-        lambda r: f"The outputs match, but {_other_weights(r)}",
-        _TRAINED,
-    ),
+_EXTREME = (
+    "The runtime computes an operator of the model differently for such "
+    "inputs, or in float32, which rounds integers above 16,777,216. Use "
+    "export_saved_model, which keeps the model's own operators; or limit the "
+    "operator's inputs: keras.ops.clip(x, -30, 30) if they are large, "
+    "keras.ops.maximum(x, 1e-6) if it divides by x"
+)
+_LIMITS = (
+    f"{_TRAINED}. Else choose a finer `quantization` (--quantization), allow "
+    "it by `limits` (--limit), or give real inputs as `samples` (--samples), "
+    "which may lose less than generated ones"
 )
 
 
@@ -422,12 +346,3 @@ class ExportedModel:
         if self.report is None:
             return f"{self.path}: not verified"
         return str(self.report)
-
-    @classmethod
-    def published(
-        cls, path: Path, report: VerificationReport | None
-    ) -> "ExportedModel":
-        """Returns a model that was verified elsewhere and is now at `path`."""
-        if report is not None:
-            report = dataclasses.replace(report, path=path)
-        return cls(path, report)

@@ -22,11 +22,10 @@ def publish_version(
     keep: int | None = None,
     step: Callable[[str], object] = str,
 ) -> Path:
-    """Renames a staged folder to a version that does not exist yet.
+    """Renames a staged folder to a new version, None for the next free one.
 
     With `keep`, older versions are removed, except the one that was the
-    highest until now: a server uses it until it has loaded the next. Raises
-    `FileExistsError` if the version exists; None is the next free one.
+    highest until now: a server uses it until it has loaded the next.
     """
     while True:
         earlier = versions(base_path)

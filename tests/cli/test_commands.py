@@ -89,7 +89,7 @@ REFUSED = [
         "model that needs none",
     ),
     (f"{SAVED_MODEL} --labels yes,no,maybe", "3 labels for scores of"),
-    (f"{SAVED_MODEL} --labels yes,yes", "must differ from one another"),
+    (f"{SAVED_MODEL} --labels yes,yes", "empty or given twice"),
     (f"{SAVED_MODEL} --labels no.txt", "'no.txt' cannot be read: No such fi"),
     (f"{SAVED_MODEL} --labels model.keras", "cannot be read: 'utf"),
     (f"{SAVED_MODEL} --warmup --no-verify", "--warmup needs verify=True"),

@@ -349,7 +349,7 @@ def test_code_of_a_lookup_makes_what_the_file_takes(
     path = tmp_path / "m.tflite"
     options = {} if name == "texts" else {"samples": values}
     report = export(kp.export_litert, model, path, **options).report
-    said = r"must make (\w+) \(.*\) as model\.get_layer\('(\w+)'\) does"
+    said = r"must make (\w+) \(.*\), the output of layer '(\w+)'"
     given, layer = re.search(said, str(report)).groups()
     made = tf.cast(model.get_layer(layer)(values), "float32")
     (found,) = run_file(path, {given: made.numpy()}).values()

@@ -131,4 +131,6 @@ class SavedModel(Format):
             write_record(record, staged)
             report = dataclasses.replace(report, size_bytes=size_of(staged))
         path = publish_version(staged, self.path, self.version, self.keep, step)
-        return ExportedModel.published(path, report)
+        if report is not None:
+            report = dataclasses.replace(report, path=path)
+        return ExportedModel(path, report)

@@ -17,10 +17,7 @@ def difference(
     scales: Mapping[str, float],
     examples: Sequence[str] = (),
 ) -> tuple[float, str]:
-    """Returns the largest difference of outputs by name, and where it is.
-
-    It is relative as for `verify`; infinite if shapes differ.
-    """
+    """Returns the largest relative difference of outputs, and where it is."""
     worst, where = 0.0, ""
     for name, right in wanted.items():
         if right.shape != got[name].shape:

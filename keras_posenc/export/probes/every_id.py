@@ -31,9 +31,8 @@ def every_id(
     invent: Invent,
     takes: Callable[[Inputs], bool],
 ) -> Iterator[Inputs]:
-    """Yields batches in which each value of each input occurs.
+    """Yields batches in which each of the values of each input occurs.
 
-    `values` are all ids, or all words of a vocabulary, that an input takes;
     `counts` also names inputs of integers that go to no table, as masks do.
     """
     counts_of = {name: len(each) for name, each in values.items()}
@@ -70,10 +69,7 @@ def _batch(
 def _plan(
     signature: Signature, counts: Mapping[str, int], length: int
 ) -> tuple[int, int]:
-    """Returns how many examples a batch has, and how many batches there are.
-
-    There are none if the ids of all inputs are too many to be run.
-    """
+    """Returns how many examples a batch has, and how many batches to run."""
     one = signature.shapes(1, length)
     cells = {name: max(math.prod(one[name][1:]), 1) for name in counts}
     examples = max((-(-counts[n] // cells[n]) for n in counts), default=0)

@@ -104,10 +104,9 @@ _MOST_SHIFTED = 2**20  # numbers in one batch
 def large_integers(
     signature: Signature, sample: Inputs, names: Sequence[str]
 ) -> Iterator[Batch]:
-    """Yields batches of integers that float32, or int32, cannot hold.
+    """Yields integers from a sample, and from where float32 or int32 end.
 
-    One input is shifted by each power of two, from a sample, and from where
-    float32 or int32 end. Formats may compare integers as float32.
+    One input is shifted by each power of two.
     """
     first = {name: value[:1] for name, value in sample.items()}
     specs = signature.specs

@@ -35,10 +35,7 @@ def accepts(call: Callable[[Inputs], Any], inputs: Inputs) -> bool:
 def sizes_of(
     signature: Signature, most: int, is_given: bool, graphs: Graphs, call: Call
 ) -> tuple[int, int]:
-    """Returns the smallest and the largest size of test inputs.
-
-    It is the size of each dynamic axis except the batch.
-    """
+    """Returns the least and the largest size of axes other than the batch."""
     if _is_fixed(signature):
         return 1, most
     takes = _taking(signature, most, graphs, call)
@@ -77,14 +74,11 @@ def _edge(takes: Takes, taken: int, refused: int) -> int:
 def _largest_taken(
     signature: Signature, size: int, most: int, graphs: Graphs, takes: Takes
 ) -> int | None:
-    """Returns a size, or another one near it that the model takes, or None.
-
-    Of images it is the first double, or, as of whole patches of 14 pixels, the
-    first smaller one.
-    """
+    """Returns a size, or another one near it that the model takes, or None."""
     if takes(size):
         return size
     if signature.innermost.grid_axes:
+        # Some take only whole patches of 14 pixels.
         sizes = *_doubles(2 * size, most), *range(size - 1, size // 2, -1)
         return next(filter(takes, sizes), None)
     halves = (size >> k for k in range(1, size.bit_length()))
@@ -99,11 +93,10 @@ def _largest_taken(
 def _taking(
     signature: Signature, most: int, graphs: Graphs, call: Call
 ) -> Takes:
-    """Returns a function that tells whether a model takes inputs of a size.
+    """Returns what tells whether a model takes a size, by its graphs or a run.
 
-    If its graphs show that, the model is not run. Tensors without numbers, as
-    of images that are smaller than what is cut off, show that a size is too
-    small, unless the largest size has them too.
+    Tensors without numbers show that a size is too small, unless the largest
+    size has them too.
     """
     base = signature.innermost
 
@@ -134,8 +127,7 @@ def _taking(
 def run_texts(inputs: Inputs, call: Call) -> tuple[Inputs, dict[str, Any]]:
     """Runs a model; invented texts are cut if they are too long for it.
 
-    Only its layers know how many tokens a text has, and how many of them have
-    positions. A graph gives NaN for those beyond. Returns the inputs, too.
+    A graph gives NaN for tokens beyond its positions. Returns the inputs, too.
     """
     cut = np.frompyfunc(operator.itemgetter(slice(_SHORT)), 1, 1)
     short = {n: cut(x) if x.dtype == object else x for n, x in inputs.items()}

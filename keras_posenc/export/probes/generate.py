@@ -37,25 +37,16 @@ _CELLS = 2**12
 
 @dataclasses.dataclass(frozen=True)
 class Probe:
-    """One batch of test inputs, and the model's outputs for it once known.
-
-    Attributes:
-        is_required: Whether the model must accept the inputs.
-        is_sample: Whether the inputs were given as a sample.
-        is_drawn: Whether the model has sampled the targets that it scores.
-        is_of_tables: Whether it is one of those in which each id occurs.
-        extremes: The extreme numbers of each example, as text, if it has some;
-            see `extremes.py`.
-    """
+    """One batch of test inputs, and the model's outputs for it once known."""
 
     signature: str
     inputs: Inputs
     outputs: Mapping[str, Any] = dataclasses.field(default_factory=dict)
-    is_required: bool = False
+    is_required: bool = False  # the model must accept it
     is_sample: bool = False
-    is_drawn: bool = False
-    is_of_tables: bool = False
-    extremes: Sequence[str] = ()
+    is_drawn: bool = False  # the model has sampled the targets that it scores
+    is_of_tables: bool = False  # one of those in which each id occurs
+    extremes: Sequence[str] = ()  # of each example, see `extremes.py`
 
     def __str__(self) -> str:
         text = describe(self.inputs) + ", each id" * self.is_of_tables
@@ -77,23 +68,15 @@ class Probe:
 
 @dataclasses.dataclass(frozen=True)
 class Probes:
-    """The test inputs of a model, and how its outputs are compared.
-
-    Attributes:
-        given: The samples that fit each signature, by its name.
-        is_given: Whether `max_length` was given. Else the model may take no
-            sequence that long, and for the axes of a grid see `side_of`.
-        left_out: Default signatures without probes, because no valid ids are
-            known for them.
-    """
+    """The test inputs of a model, and how its outputs are compared."""
 
     signatures: list[Signature]
-    given: Mapping[str, Sequence[Inputs]]
+    given: Mapping[str, Sequence[Inputs]]  # samples by signature
     max_length: int = LONGEST
-    is_given: bool = False
+    is_given: bool = False  # `max_length`: else it may be more than is taken
     tolerance: float | None = None
     limits: Mapping[str, float] | None = None
-    left_out: Sequence[Signature] = ()
+    left_out: Sequence[Signature] = ()  # for which no valid ids are known
     in_engine: bool = False
 
     @classmethod
@@ -108,11 +91,7 @@ class Probes:
         tolerance: float | None = None,
         **more: Any,
     ) -> Self:
-        """Checks arguments of `verify` and the exports, and fits samples.
-
-        `are_default` says that those signatures after the first are left out of
-        which the ids are not known.
-        """
+        """Checks arguments, fits samples and leaves default signatures out."""
         if tolerance is not None and not (
             is_number(tolerance) and 0 <= tolerance < math.inf
         ):
@@ -181,16 +160,7 @@ def make_probes(
     smallest: int = 1,
     graphs: Graphs | None = None,
 ) -> Iterator[Probe]:
-    """Yields batches of inputs to run a model with.
-
-    Given samples come first. Then, if all inputs can be invented, a grid:
-    batches of 1 with the shortest and the longest length, and of 3 (or several
-    of the signature's own size) with the second and an odd length (or its own;
-    each axis of a grid is the longest once, too); examples with padding at
-    their end, and of nothing else; the lowest and the highest id. Looked-up
-    values come from the lookup's vocabulary. One text is longer than its
-    tokenizer allows. Then come batches in which each id occurs, and extreme
-    floats.
+    """Yields samples, then invented batches of several sizes, ids and extremes.
 
     The same sizes have the same inputs each time. The model must accept samples
     and the longest length; it may reject shorter ones.
@@ -262,10 +232,7 @@ def _grid(
 def _in_batches(
     signature: Signature, shapes: Mapping[str, Shape], invent: Invent
 ) -> Iterator[Inputs]:
-    """Yields a batch; of a smaller static batch so many that all cases appear.
-
-    The cases are those of a batch of `_BATCH`.
-    """
+    """Yields a batch; of a static one as many as make `_BATCH` examples."""
     sizes = {each.shape[:1] for each in signature.specs.values()}
     if len(sizes) != 1 or sizes & {(), (0,), (None,)}:
         yield invent(shapes)
@@ -285,10 +252,7 @@ def _oblong(
     invent: Invent,
     takes: Callable[[Inputs], bool],
 ) -> Iterator[Inputs]:
-    """Yields grids half as long in all axes but one, for each axis in turn.
-
-    Squares would not show that a file takes the height for the width.
-    """
+    """Yields grids that are no squares: height and width may be mixed up."""
     for axis in range(signature.grid_axes if length > 1 else 0):
         shapes = signature.shapes(1, length, axis, length // 2)
         batches = [*_in_batches(signature, shapes, invent)]
@@ -309,10 +273,7 @@ def _longest(signature: Signature, max_length: int) -> int:
 
 
 def side_of(signature: Signature, max_length: int) -> int:
-    """Returns the length of each axis of a grid, if none was given.
-
-    It is `max_length` for signatures without a grid.
-    """
+    """Returns the length of each axis of a grid, or else `max_length`."""
     axes = signature.innermost.grid_axes
     return min(max_length, round(_CELLS ** (1 / axes))) if axes else max_length
 
@@ -392,11 +353,9 @@ def _floats(rng: np.random.Generator, shape: Shape) -> np.ndarray:
 
 
 def _images(rng: np.random.Generator, shape: Shape) -> np.ndarray:
-    """Returns floats, and pixels from 0 to 255 in each second example.
-
-    A model whose first layer divides by 255 takes others for black images.
-    """
+    """Returns floats, and pixels from 0 to 255 in each second example."""
     values = _floats(rng, shape)
+    # Divided by 255, others are black images.
     values[::2] = rng.integers(0, 256, values[::2].shape)
     return values
 
@@ -453,12 +412,9 @@ def _can_be_probed(signature: Signature) -> bool:
 
 
 def _values(signature: Signature) -> dict[str, np.ndarray | None]:
-    """Returns all values of inputs of integers or words, by name.
+    """Returns all values that inputs take; None if only a table limits them.
 
-    These are the words of a vocabulary, the classes that a `CategoryEncoding`
-    takes, and all values of 8 bits if the input holds no ids: an image has more
-    axes than a sequence, or there is no embedding. None for integers that only
-    an embedding may limit.
+    8 bits are no ids if they have more axes than a sequence, as images have.
     """
     found: dict[str, np.ndarray | None] = {}
     for name, spec in signature.specs.items():
@@ -495,10 +451,7 @@ def _categories(signature: Signature) -> dict[str, np.ndarray]:
 def _id_limits(
     signature: Signature, values: Mapping[str, Any], graphs: Graphs
 ) -> dict[str, int | None]:
-    """Returns how many ids each integer input takes; None for any number.
-
-    Only of inputs whose values are not known otherwise.
-    """
+    """Returns how many ids inputs of unknown values take; None for any."""
     integers = [name for name, known in values.items() if known is None]
     sizes = {table.input_dim for table in tables(signature)}
     limits = {name: graphs.ids_of(name, sizes) for name in integers if sizes}

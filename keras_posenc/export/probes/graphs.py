@@ -48,14 +48,10 @@ _CALLS = ("Call", "Case", "If", "While")
 class Graphs:
     """Calls a model's graph, which reads the current weights.
 
-    One graph takes inputs of any size. For images, and for models with
-    windows, there is one for each size too, as `predict` traces it: then
-    TensorFlow refuses inputs that are smaller than a window. Such a pooling
-    would divide by zero as it is run, and end the process.
-
-    Args:
-        signature: The signature, without an oracle.
-        traced: Its graph function of dynamic sizes, if there is one already.
+    One graph takes inputs of any size. For images and for models with windows
+    there is one for each size too, as `predict` traces it: then TensorFlow
+    refuses inputs that are smaller than a window. Such a pooling would divide
+    by zero as it is run, and end the process.
     """
 
     def __init__(self, signature: Signature, traced: Any = None) -> None:
@@ -82,11 +78,7 @@ class Graphs:
         )
 
     def empty_tensors(self, shapes: Mapping[str, tuple[int, ...]]) -> int:
-        """Returns how many tensors inside of the model have no numbers.
-
-        Only those with an axis of positions count. Shapes of scalars are empty
-        vectors. Raises `ValueError` if the model does not take these shapes.
-        """
+        """Returns how many tensors with positions have no numbers inside."""
         return sum(
             len(shape.dim) > 2 and any(dim.size == 0 for dim in shape.dim)
             for node in _nodes(self._at(shapes), add_shapes=True)
@@ -94,10 +86,7 @@ class Graphs:
         )
 
     def _uses(self, name: str) -> list[tuple[Any, bool]]:
-        """Returns what reads an input's integers, or what was made of them.
-
-        With each operator, whether its outputs are such integers again.
-        """
+        """Returns what reads an input, and whether it gives integers again."""
         tensors = [
             tensor
             for tensor in self.of_any_size.graph.inputs
@@ -120,20 +109,15 @@ class Graphs:
         return [*found]
 
     def takes_any_integer(self, name: str) -> bool:
-        """Returns whether large values of an input can do no harm.
+        """Returns whether an input is no id, length or number of repetitions.
 
-        What the graph computes of it must be integers of the same size, until
-        it is cast or compared: as an id it would reach no table, and as a
-        length or a number of repetitions it would need all memory.
+        Large ones would reach no table, or need all memory.
         """
         uses = self._uses(name)
         return bool(uses) and all(is_kept for _, is_kept in uses)
 
     def ids_of(self, name: str, sizes: Collection[int]) -> int | None:
-        """Returns how many ids an input takes; None if it goes to no table.
-
-        `sizes` are those of all tables. In a function any may read it.
-        """
+        """Returns how many ids an input takes; None if it goes to no table."""
         uses = [node for node, is_kept in self._uses(name) if not is_kept]
         read = [x.inputs[0].shape for x in uses if x.type == "GatherV2"]
         found = {shape[0] for shape in read if shape.rank} & {*sizes}
@@ -170,17 +154,14 @@ class Graphs:
         return {name: value.numpy() for name, value in outputs.items()}
 
     def cached(self, inputs: Inputs) -> dict[str, Any]:
-        """Returns the model's outputs; runs it once for the same inputs.
-
-        `seconds` counts the processor time of all outputs, cached ones too.
-        """
+        """Returns the model's outputs; runs it once for the same inputs."""
         key = hashlib.sha256(pickle.dumps(inputs)).digest()
         if key not in self._known:
             began = time.process_time()
             outputs = self(inputs)
             self._known[key] = inputs, outputs, time.process_time() - began
         _, outputs, seconds = self._known[key]
-        self.seconds += seconds
+        self.seconds += seconds  # of cached outputs too: the file computes them
         return outputs
 
     def smallest(self) -> list[tuple[Inputs, dict[str, Any]]]:

@@ -12,8 +12,8 @@ from typing import Any
 
 import numpy as np
 
-from keras_posenc.export import units
 from keras_posenc.export.model_protocol import Offers
+from keras_posenc.export.probes.quality import Loss
 from keras_posenc.export.signatures.signature import Signature
 
 TOKEN_SCORE = "token_score"
@@ -23,7 +23,7 @@ Rescore = Callable[[Mapping[str, Any], Mapping[str, Any]], dict[str, Any]]
 
 
 @dataclasses.dataclass(frozen=True)
-class Likelihoods:
+class Likelihoods(Loss):
     """Sums over tokens, of log-likelihoods in nats.
 
     Attributes:
@@ -47,19 +47,12 @@ class Likelihoods:
         return Likelihoods(*(one + two for one, two in pairs))
 
     @property
-    def perplexity(self) -> float:
-        """The model's perplexity of the texts; NaN without any."""
-        return _perplexity(self.model, self.tokens)
-
-    @property
-    def file_perplexity(self) -> float:
-        """The file's perplexity of the same texts."""
-        return _perplexity(self.file, self.tokens)
-
-    @property
     def perplexity_ratio(self) -> float:
         """The file's perplexity, as a multiple of the model's."""
-        return _perplexity(self.file - self.model, self.tokens)
+        if not self.tokens:
+            return math.nan
+        mean = (self.model - self.file) / self.tokens
+        return math.exp(min(mean, _HIGHEST))
 
     @property
     def kl(self) -> float:
@@ -67,41 +60,12 @@ class Likelihoods:
         return self.divergence / self.drawn if self.drawn else math.nan
 
     @property
-    def measured(self) -> list[tuple[str, float]]:
-        """The numbers that have a limit, with its name."""
-        found = (
-            ("kl", self.kl, self.drawn),
-            ("perplexity", self.perplexity_ratio, self.tokens),
-        )
-        return [(name, value) for name, value, count in found if count]
-
-    def exceeded(self, limits: Mapping[str, float]) -> list[str]:
-        """Returns the names of the limits that are exceeded; NaN exceeds."""
-        return [name for name, x in self.measured if not x <= limits[name]]
-
-    def text(self, limits: Mapping[str, float]) -> str:
-        """Returns perplexities and KL divergence, with their limits if any."""
-
-        def most(name: str) -> str:
-            return f" (at most {limits[name]:g})" if name in limits else ""
-
-        parts = []
+    def measured(self) -> dict[str, float]:
+        """The numbers that are known."""
+        found = {"kl": self.kl} if self.drawn else {}
         if self.tokens:
-            parts.append(
-                f"perplexity {self.file_perplexity:.4g}, and the model's "
-                f"{self.perplexity:.4g}, on "
-                f"{units.count(self.tokens, 'token')}: "
-                f"{self.perplexity_ratio:.4g} times{most('perplexity')}"
-            )
-        if self.drawn:
-            parts.append(
-                f"KL divergence {self.kl:.2g} nats per token{most('kl')}"
-            )
-        return "; ".join(parts) or "no token compared"
-
-
-def _perplexity(total: float, tokens: int) -> float:
-    return math.exp(min(-total / tokens, _HIGHEST)) if tokens else math.nan
+            found["perplexity"] = self.perplexity_ratio
+        return found
 
 
 def of_targets(

@@ -12,8 +12,6 @@ from typing import Any
 
 import numpy as np
 
-from keras_posenc.export import units
-
 Pairs = Sequence[tuple[np.ndarray, np.ndarray]]  # of the model, of the file
 
 # Outputs that vary by less than 0.3 of their size hide what is wrong with
@@ -29,8 +27,64 @@ _HIDDEN, _FAR = 1e8, 1e4
 _SLACK = 1e-2  # rounding of probabilities, and of their sum, in float16
 
 
+# How each number is written, and on which side of it its limit is.
+_TEXTS = {
+    "kl": ("KL divergence {:.2g} nats per token", "at most"),
+    "perplexity": ("perplexity {:.4g} times the model's", "at most"),
+    "sqnr": ("SQNR {:.1f} dB", "at least"),
+    "agreement": ("agreement {:.4g}", "at least"),
+    "cosine": ("least cosine {:.4f}", "at least"),
+}
+
+
+class Loss:
+    """What a quantized file loses: numbers by the names of their limits."""
+
+    @property
+    def measured(self) -> dict[str, float]:
+        """The numbers that are known."""
+        raise NotImplementedError
+
+    def exceeded(self, limits: Mapping[str, float]) -> list[str]:
+        """Returns the names of the limits that are exceeded; NaN exceeds."""
+        return [
+            name
+            for name, value in self.measured.items()
+            if name in limits
+            and not (
+                value >= limits[name]
+                if _TEXTS[name][1] == "at least"
+                else value <= limits[name]
+            )
+        ]
+
+    def text(self, limits: Mapping[str, float]) -> str:
+        """Returns the numbers with their limits, if any."""
+        return as_text(self.measured, limits)
+
+
+def as_text(measured: Mapping[str, float], limits: Mapping[str, float]) -> str:
+    """Returns what was measured with its limits, if any."""
+    parts = []
+    for name, value in measured.items():
+        text, side = _TEXTS[name]
+        most = f" ({side} {limits[name]:.4g})" if name in limits else ""
+        parts.append(text.format(value) + most)
+    return ", ".join(parts) or "nothing to measure"
+
+
+def largest_loss(losses: Iterable[Loss], limits: Mapping[str, float]) -> str:
+    """Returns the worst KL divergence, perplexity or SQNR, as text."""
+    every = [each.measured for each in losses]
+    for name in ("kl", "perplexity", "sqnr"):
+        if values := [each[name] for each in every if name in each]:
+            worst = min(values) if name == "sqnr" else max(values)
+            return as_text({name: worst}, limits)
+    return "finite outputs"
+
+
 @dataclasses.dataclass(frozen=True)
-class Quality:
+class Quality(Loss):
     """How near one output of a quantized file is to the model's.
 
     Attributes:
@@ -49,45 +103,11 @@ class Quality:
     cosine: float | None = None
 
     @property
-    def measured(self) -> list[tuple[str, float]]:
-        """The numbers that have a limit, with its name."""
-        values = self.sqnr, self.agreement, self.cosine
-        found = zip(("sqnr", "agreement", "cosine"), values, strict=True)
-        return [(name, value) for name, value in found if value is not None]
-
-    def exceeded(self, limits: Mapping[str, float]) -> list[str]:
-        """Returns the names of the numbers that are below their limits."""
-        return [
-            name
-            for name, value in self.measured
-            if name in limits and not value >= limits[name]  # NaN is below
-        ]
-
-    def text(self, limits: Mapping[str, float]) -> str:
-        """Returns the numbers with their limits, if any."""
-
-        def least(name: str, times: int = 1, unit: str = "") -> str:
-            if name not in limits:
-                return ""
-            return f" (at least {times * limits[name]:.4g}{unit})"
-
-        parts = []
-        if self.sqnr is not None:
-            parts.append(f"SQNR {self.sqnr:.1f} dB{least('sqnr')}")
-        if self.agreement is not None:
-            what = "classes equal"
-            if self.sqnr is None:
-                what = "integers equal, beyond those of a constant file"
-            parts.append(
-                f"{100 * self.agreement:.4g}% of {self.rows:,} {what}"
-                f"{least('agreement', 100, '%')}"
-            )
-        if self.cosine is not None:
-            parts.append(
-                f"least cosine {self.cosine:.4f} of "
-                f"{units.count(self.rows, 'vector')}{least('cosine')}"
-            )
-        return ", ".join(parts)
+    def measured(self) -> dict[str, float]:
+        """The numbers that are known."""
+        names = "sqnr", "agreement", "cosine"
+        found = {name: getattr(self, name) for name in names}
+        return {name: x for name, x in found.items() if x is not None}
 
 
 def quality_of(pairs: Pairs) -> Quality | None:
@@ -180,10 +200,7 @@ def _least_cosine(wanted: np.ndarray, got: np.ndarray) -> float:
 def qualities(
     cases: Iterable[tuple[str, Mapping[str, Any], Mapping[str, Any]]],
 ) -> dict[str, Quality]:
-    """Returns the quality of each output, by `signature/output`.
-
-    Texts are left out.
-    """
+    """Returns the quality of outputs but texts, by `signature/output`."""
     pairs: dict[str, list[Any]] = {}
     for signature, wanted, got in cases:
         for name, value in wanted.items():

@@ -50,10 +50,7 @@ _GENERATED = (
 
 
 def runner_of(signature: Signature, graphs: Graphs) -> Call:
-    """Returns a function that runs the model's graph, once for the same inputs.
-
-    What a signature adds to its model is computed in NumPy; see `Oracle`.
-    """
+    """Returns what runs the graph, and an `Oracle` if there is one."""
     oracle = signature.oracle
     if oracle is None:
         return graphs.cached
@@ -63,34 +60,22 @@ def runner_of(signature: Signature, graphs: Graphs) -> Call:
 
 @dataclasses.dataclass(frozen=True)
 class Reference:
-    """The model's outputs, which an exported model must reproduce.
-
-    Attributes:
-        limits: The limits of a quantized file, by name: see `limits_of`.
-        rescores: How likely models find a quantized file's choices.
-        in_engine: Whether likelihoods are measured later: see `Format`.
-        by_likelihood: Signatures whose likelihoods are compared.
-        scales: For each signature the size of each output's numbers, not below
-            the model's `output_scales`.
-        seconds: Processor time that the outputs took.
-        notes: What the test inputs could not cover, as text.
-        eager_differences: Where the models' eager code gives other outputs
-            than their graphs, as text.
-        graphs: Those of the models, by signature.
-    """
+    """The model's outputs, which an exported model must reproduce."""
 
     signatures: Sequence[Signature]
     tolerance: float = TOLERANCE
     quantization: str | None = None
     limits: Mapping[str, float] = dataclasses.field(default_factory=dict)
+    # How likely models find a quantized file's choices.
     rescores: Mapping[str, Rescore] = dataclasses.field(default_factory=dict)
-    in_engine: bool = False
-    by_likelihood: Sequence[str] = ()
+    in_engine: bool = False  # likelihoods are measured later, see `Format`
+    by_likelihood: Sequence[str] = ()  # signatures that are compared by it
     probes: list[Probe] = dataclasses.field(default_factory=list)
+    # Of outputs by signature, not below the model's `output_scales`.
     scales: Mapping[str, Mapping[str, float]] = dataclasses.field(
         default_factory=dict
     )
-    seconds: float = 0.0
+    seconds: float = 0.0  # of a processor, that the outputs took
     notes: list[str] = dataclasses.field(default_factory=list)
     eager_differences: list[str] = dataclasses.field(default_factory=list)
     graphs: Mapping[str, Graphs] = dataclasses.field(default_factory=dict)
@@ -114,10 +99,7 @@ class Reference:
 
     @property
     def usual(self) -> list[Probe]:
-        """The probes without extreme numbers.
-
-        Only these define the size and the variation of outputs.
-        """
+        """The probes without extreme numbers."""
         return [probe for probe in self.probes if not probe.extremes]
 
 

@@ -34,11 +34,7 @@ _DRAWS = 8  # a few may by chance hardly move an output
 
 @contextlib.contextmanager
 def restored(models: Sequence[keras.Model]) -> Iterator[None]:
-    """Restores variables, those of metrics too, after models have been run.
-
-    Some of Keras's augmentation layers count draws that they do not use, and a
-    file holds the values from before.
-    """
+    """Restores variables after models have been run, those of metrics too."""
     variables = {}
     for model in models:
         metrics = (x.metrics_variables for x in layers_within(model))
@@ -58,11 +54,7 @@ def restored(models: Sequence[keras.Model]) -> Iterator[None]:
 def check_repeats(
     run: Graphs, inputs: Inputs, outputs: Mapping[str, Any], tolerance: float
 ) -> None:
-    """Runs a model again.
-
-    The outputs of a model that counts its calls, keeps a state or draws random
-    numbers change, and its file would be blamed for that.
-    """
+    """Raises `ExportVerificationError` if outputs of the same inputs change."""
     model = run.signature.model
     with restored([model]):
         other = run(inputs)
@@ -105,10 +97,7 @@ def difference_in_eager_code(
 def moved_outputs(
     probe: Probe, model: keras.Model, call: Call
 ) -> list[dict[str, np.ndarray]]:
-    """Returns the outputs with inputs and weights moved, each time otherwise.
-
-    None if the model refuses moved inputs.
-    """
+    """Returns outputs of moved inputs and weights; none if they are refused."""
     found = []
     for seed in range(_DRAWS):
         rng = np.random.default_rng(seed)
@@ -142,10 +131,9 @@ def without_rounding(
 ) -> tuple[dict[str, np.ndarray], int]:
     """Returns outputs with the model's where only its rounding differs.
 
-    Rounding may move a number by at most a hundredth of the output's size, and
-    an integer or a text to what a moved model gives. Where it moves the model's
-    own numbers further, float32 does not determine them: those of such an
-    example are the model's, and the number of these examples is returned too.
+    Rounding may move a number by at most `MOST`, and an integer or a text to
+    what a moved model gives. Also returns how many examples it moves further:
+    their outputs are the model's.
     """
     kept, left_out = dict(got), np.zeros(probe.examples, bool)
     for name, wanted in probe.outputs.items():

@@ -112,12 +112,7 @@ def cut_strings(signature: Signature) -> Signature:
         specs,
         call,
         cut_at=cuts[0] if len(specs) == 1 else None,
-        strings=StringModel(
-            signature,
-            names,
-            made,
-            {name: _maker(tensor, sources) for name, tensor in made.items()},
-        ),
+        strings=StringModel(signature, names, made),
     )
 
 
@@ -201,22 +196,10 @@ def _roots(
     return [name for name, each in sources.items() if id(each) in found]
 
 
-def _maker(
-    tensor: keras.KerasTensor, sources: Mapping[str, keras.KerasTensor]
-) -> str | None:
-    """Returns the layer that makes a tensor from an input; None if several."""
-    layer, read = layer_of(tensor), sources_of(tensor)
-    is_one = len(read) == 1 and any(read[0] is x for x in sources.values())
-    return layer.name if is_one and isinstance(layer, keras.Layer) else None
-
-
 def _first_numeric_tensors(
     outputs: Any,
 ) -> tuple[list[keras.KerasTensor], list[keras.KerasTensor]]:
-    """Returns the first tensors that are made of strings or by lookups.
-
-    Also returns all tensors after those.
-    """
+    """Returns the first tensors made of strings or lookups, and all later."""
     cuts, rest = list[keras.KerasTensor](), list[keras.KerasTensor]()
     for tensor, operation, sources in steps(
         keras.tree.flatten(outputs), beyond_cuts=False
@@ -236,10 +219,7 @@ def _is_cut(operation: Any, sources: Sequence[keras.KerasTensor]) -> bool:
 def steps(
     outputs: Sequence[keras.KerasTensor], beyond_cuts: bool = True
 ) -> Iterator[tuple[keras.KerasTensor, Any, list[keras.KerasTensor]]]:
-    """Yields each tensor before the outputs, its operation, and its inputs.
-
-    Unless `beyond_cuts`, none before strings and lookups.
-    """
+    """Yields each tensor before outputs or cuts, its operation and inputs."""
     seen = set()
     remaining = list(outputs)
     while remaining:

@@ -77,11 +77,8 @@ def _specs(name: str, model: keras.Model) -> dict[str, keras.InputSpec]:
 def _unguessed(
     name: str, model: keras.Model, spec: keras.InputSpec
 ) -> keras.InputSpec:
-    """Returns the spec of a `Sequential` that was built from its first data.
-
-    It took their batch size for its own, and as dtype the compute dtype of its
-    first layer, which is float32 for ids too.
-    """
+    """Returns the spec of a `Sequential` that was built from its first data."""
+    # It took their batch size, and its first layer's dtype, which is of floats.
     if "int" in spec.dtype:
         return spec
     if "float" in spec.dtype and takes_ids(model, spec.shape):
@@ -204,10 +201,7 @@ def _specs_of_called(
 def _arguments_of(
     model: keras.Model, names: list[str]
 ) -> tuple[list[Any], bool]:
-    """Returns how a model takes its inputs, and whether by keyword.
-
-    They are in the structure of its first call.
-    """
+    """Returns how a model takes its inputs, and whether by keyword."""
     structure = _first_call(model)
     keys = set(structure) if isinstance(structure, Mapping) else None
     parameters = inspect.signature(model.call).parameters
@@ -265,15 +259,11 @@ def check_outputs(model: keras.Model, outputs: Any) -> None:
     if isinstance(outputs, Mapping | Sequence) and any(
         keras.tree.is_nested(value) for value in values
     ):
-        code = (
-            ": `keras.Model(model.input, {f'output_{n}': x for n, x in "
-            "enumerate(keras.tree.flatten(model.output))})`"
-        )
         raise ValueError(
             f"Model '{model.name}' has nested outputs, and an exported model "
-            "names each output. Make them one dict of tensors"
-            + code
-            * bool(getattr(model, "inputs", None))
+            "names each output. Make them one dict of tensors: `keras.Model("
+            "model.input, {f'output_{n}': x for n, x in "
+            "enumerate(keras.tree.flatten(model.output))})`"
         )
 
 

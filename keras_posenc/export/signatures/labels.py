@@ -29,11 +29,7 @@ def is_labels(output: str) -> bool:
 def with_labels(
     signatures: Sequence[Signature], labels: Any
 ) -> list[Signature]:
-    """Returns signatures with outputs that name the classes of their scores.
-
-    See `labels` of `export_saved_model`. Of several equal scores the first
-    one's class is the `label`.
-    """
+    """Returns signatures with labels: see `export_saved_model`."""
     check_labels(labels)
     # The name "" is of the only output.
     by_output = dict(labels) if isinstance(labels, Mapping) else {"": labels}
@@ -77,15 +73,12 @@ def check_labels(labels: Any) -> None:
             or not isinstance(names, Sequence)
             or not names
             or not all(isinstance(name, str) and name for name in names)
+            or len({*names}) < len(names)
         ):
             raise ValueError(
-                f"`labels`{of} must be a list of strings, none of them empty, "
-                f"or a dict of such by output. Received: {names!r}"
-            )
-        if repeated := sorted({x for x in names if names.count(x) > 1}):
-            raise ValueError(
-                f"`labels`{of} must differ from one another. Received twice: "
-                f"{', '.join(map(repr, repeated))}"
+                f"`labels`{of} must be a list of strings, none of them empty "
+                "or given twice, or a dict of such by output. Received: "
+                f"{names!r:.300}"
             )
 
 
@@ -142,11 +135,7 @@ def in_tensorflow(scores: Any, names: Sequence[str]) -> tuple[Any, Any]:
 def in_numpy(
     scores: np.ndarray, names: Sequence[str], own: np.ndarray | None
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Returns the same, of a model, or of a file that has `own` winners.
-
-    Where a score is NaN, its own are returned: comparisons with NaN are the
-    runtime's to define.
-    """
+    """Returns the same in NumPy; `own` winners of a file where one is NaN."""
     labels = np.array([name.encode() for name in names], object)
     places = np.argmax(scores, axis=-1)
     if _is_probability(scores.shape, names):

@@ -20,10 +20,7 @@ _RULE = "from_ids: `lengths` must hold one number for each example of `ids`"
 
 
 def with_lengths(signature: Signature) -> Signature:
-    """Returns the signature `from_ids`: ids at or past a length become padding.
-
-    A length below 0 counts as 0, and a longer one as the length of `ids`.
-    """
+    """Returns the signature `from_ids`: ids past a length become padding."""
     name, spec = next(iter(signature.specs.items()))
     if (
         len(signature.specs) > 1
@@ -89,11 +86,7 @@ def with_lengths(signature: Signature) -> Signature:
 
 
 def padding_of(signature: Signature) -> int:
-    """Returns the id of padding of the ids.
-
-    It is the tokenizer's, that of a model that generates, all embeddings', or
-    0.
-    """
+    """Returns a tokenizer's, a generator's or all embeddings' padding, or 0."""
     if signature.cut_at is not None:
         tokenizer = layer_of(signature.cut_at)
         if isinstance(pad_id := getattr(tokenizer, "pad_id", None), int):

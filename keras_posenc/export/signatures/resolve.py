@@ -72,11 +72,9 @@ def as_given(
 def resolve_numeric_signatures(
     model: keras.Model, signatures: Mapping[str, Any] | None = None
 ) -> list[Signature]:
-    """Returns signatures without strings, for runtimes that cannot tokenize.
+    """Returns signatures cut after strings and lookups: see `cut_strings`.
 
-    Like `resolve_signatures`, but a model of strings, or of integers that it
-    looks up, is cut after them: see `cut_strings`. Shapes are those of the cut
-    model's inputs.
+    Shapes are those of the cut model's inputs.
     """
     if signatures is None:
         numeric = filter(_is_numeric, offered(model).values())
@@ -119,16 +117,7 @@ def _cut(name: str, model: keras.Model) -> Signature:
 
 def offered(model: keras.Model) -> dict[str, keras.Model]:
     """Returns the signatures that a model offers, by name; most have none."""
-    offer = Offers.of(model).offered_signatures
-    if offer is None:
-        return {}
-    found: Any = offer()
-    if not isinstance(found, Mapping) or DEFAULT not in found:
-        raise ValueError(
-            f"`offered_signatures` of model '{model.name}' must return a dict "
-            f"of models by name, with '{DEFAULT}'. Received: {found!r}"
-        )
-    return dict(found)
+    return dict((Offers.of(model).offered_signatures or dict)())
 
 
 def resolve_serving_signatures(

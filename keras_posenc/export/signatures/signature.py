@@ -60,21 +60,16 @@ class Signature:
 
     @property
     def grid_axes(self) -> int:
-        """The most dynamic axes of a grid besides the batch; 0 without a grid.
-
-        A grid is an input with several such axes, as images and volumes have,
-        in a signature without a sequence.
-        """
+        """The most dynamic axes of an input, as of images; 0 of sequences."""
         axes = [each.shape[1:].count(None) for each in self.specs.values()]
         return 0 if 1 in axes else max(axes, default=0)
 
     def shapes(
         self, batch: int, length: int, long: int | None = None, others: int = 0
     ) -> dict[str, tuple[int, ...]]:
-        """Returns the inputs' shapes by name, with sizes for dynamic axes.
+        """Returns the inputs' shapes, with sizes for dynamic axes.
 
-        These are `length`, but if `long` is given, only of that dynamic axis,
-        counted from 0; then the others are `others`.
+        If `long` is given, only that axis has the length, and others `others`.
         """
         shapes = {}
         for name, spec in self.specs.items():
@@ -95,8 +90,6 @@ class StringModel:
     signature: Signature  # of the whole model
     names: Sequence[str]  # of the cut signature's inputs
     made: Mapping[str, keras.KerasTensor]  # those that the whole computes
-    # Which layer makes each of these from an input; None if several do.
-    layers: Mapping[str, str | None]
 
     @functools.cached_property
     def _preprocessing(self) -> keras.Model:
@@ -119,11 +112,7 @@ def _same(arrays: Arrays) -> Arrays:
 
 @dataclasses.dataclass(frozen=True)
 class Oracle:
-    """How a signature's outputs follow from those of a simpler one, its base.
-
-    For a signature that does more than call its model. The base is run, and the
-    rest computed in NumPy: not by the code that is exported.
-    """
+    """How outputs follow, in NumPy, from those of a simpler signature."""
 
     base: Signature
     to_base: Callable[[Arrays], Arrays] = _same  # inputs

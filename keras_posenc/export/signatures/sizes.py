@@ -20,10 +20,7 @@ def check_size(
     advice: str,
     share: float = 1.0,
 ) -> None:
-    """Raises `ExportError` if one file cannot hold the weights.
-
-    Before the model is run and converted, which takes long.
-    """
+    """Raises `ExportError` if one file cannot hold the weights."""
     variables = {
         id(variable): variable
         for signature in signatures

@@ -51,24 +51,16 @@ def tracing(signature: Signature) -> Iterator[None]:
     except ExportError:
         raise
     except Exception as error:  # of the user's code
-        if "is not a valid scope name" in str(error):
-            remedy = (
-                ". TensorFlow's names have no spaces, and of other characters "
-                "only A-Z, a-z, 0-9, _, ., \\, /, > and -: rename the layer"
-            )
-        else:
-            remedy = (
-                "\nIf an operation needs sizes that are known, give them in "
-                "`signatures`, such as {'serving_default': (model, {'image': "
-                "(None, 64, 64, 3)})} (--signature serving_default=image:"
-                "?x64x64x3)"
-            )
         reason: Any = error
         if isinstance(error, tf.errors.OperatorNotAllowedInGraphError):
             reason = "its Python code needs a number that only a run knows"
         raise ExportError(
             f"Model '{signature.model.name}' cannot be traced as a graph of "
-            f"signature '{signature.name}'{_where(error)}: {reason}{remedy}"
+            f"signature '{signature.name}'{_where(error)}: {reason}\n"
+            "If an operation needs sizes that are known, give them in "
+            "`signatures`, such as {'serving_default': (model, {'image': "
+            "(None, 64, 64, 3)})} (--signature serving_default=image:"
+            "?x64x64x3). If a layer's name is not valid, rename the layer"
         ) from error
     finally:
         if is_filtering:
@@ -76,10 +68,8 @@ def tracing(signature: Signature) -> Iterator[None]:
 
 
 def _check_steps(signature: Signature) -> None:
-    """Raises `ExportError` for a `TimeDistributed` of dynamic length.
-
-    In such a graph Keras runs as many steps as the batch has examples.
-    """
+    """Raises `ExportError` for a `TimeDistributed` of dynamic length."""
+    # In such a graph Keras runs as many steps as the batch has examples.
     specs = signature.specs.values()
     if not any(x.dtype == "string" or None in x.shape[1:2] for x in specs):
         return

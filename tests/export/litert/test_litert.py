@@ -212,7 +212,7 @@ def test_model_of_strings_has_signatures_of_its_ids(text_model, tmp_path):
         verbose=False,
     )
     assert any(
-        x.startswith("any takes token ids, not strings: LiteRT has no tables.")
+        x.startswith("any takes no strings: LiteRT has none, and no lookup")
         for x in artifact.report.notes
     )
     found = kp.inspect_export(artifact.path).signatures
