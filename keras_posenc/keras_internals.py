@@ -16,7 +16,7 @@ import sys
 import threading
 import types
 import weakref
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 _STATE, _NAMES = "keras.src.backend.common.global_state", "name_scope_stack"
@@ -288,6 +288,36 @@ def traced_once(
         traced = tf.function(function, autograph=False)
         known[key] = traced.get_concrete_function(*specs)
     return known[key](*tensors)
+
+
+def traced_for_any_size(
+    function: Any,
+    inputs: Mapping[str, Any],
+    known: Mapping[str, Any],
+    jit_compile: bool,
+) -> tuple[Any, dict[str, Any]]:
+    """Returns a graph function of named arrays, and the specs of its outputs.
+
+    Axes are of any size, except in inputs whose spec is known.
+    """
+    import tensorflow as tf
+
+    specs = {
+        name: known.get(name)
+        or tf.TensorSpec([None] * value.ndim, value.dtype, name)
+        for name, value in inputs.items()
+    }
+    traced = tf.function(
+        function,
+        input_signature=[specs],
+        jit_compile=jit_compile,
+        autograph=False,
+    )
+    made = traced.get_concrete_function().structured_outputs
+    return traced, {
+        name: tf.TensorSpec(each.shape, each.dtype, name)
+        for name, each in made.items()
+    }
 
 
 def copied(x: Any) -> Any:

@@ -24,7 +24,7 @@ MAP = {
         "transformer": "checks positional ops keras_internals",
         "training": "checks checkpoints transformer text ops "
         "progress publish keras_internals",
-        "generation": "checks transformer ops",
+        "generation": "checks transformer ops keras_internals",
         "distribution": "checks transformer positional publish keras_internals",
         "text": "checks ops export progress keras_internals",
         "checkpoints": "checks generation transformer positional text ops "

@@ -14,6 +14,7 @@ from keras import ops
 from keras_posenc.generation.decoding import SAMPLING
 from keras_posenc.generation.generated import in_full, is_any, refusable
 from keras_posenc.generation.search import Search, sizes_of, vocabulary_of
+from keras_posenc.keras_internals import traced_for_any_size
 
 #: Names of tensors: by the part of a cache that lists layers, and by the
 #: tensor of a layer.
@@ -107,26 +108,10 @@ class _Part(keras.Model):
             self.make_predict_function()
             return self.predict_function([(inputs,)])
         if self.predict_function is None:
-            import tensorflow as tf
-
             known = {} if before is None else before.made
-            specs = {
-                name: known.get(name)
-                or tf.TensorSpec([None] * value.ndim, value.dtype, name)
-                for name, value in inputs.items()
-            }
-            function = tf.function(
-                lambda given: self(given),
-                input_signature=[specs],
-                jit_compile=self.jit_compile,
-                autograph=False,
+            self.predict_function, self.made = traced_for_any_size(
+                lambda given: self(given), inputs, known, self.jit_compile
             )
-            made = function.get_concrete_function().structured_outputs
-            self.made = {
-                name: tf.TensorSpec(each.shape, each.dtype, name)
-                for name, each in made.items()
-            }
-            self.predict_function = function
         return self.predict_function(inputs)
 
 
