@@ -85,8 +85,7 @@ REFUSED = [
     ("import bert --from-ids --out x.keras", "and 'x.keras' is a folder"),
     (
         "import bert",
-        "and so no tokenizer: keras-posenc import bert --from-ids makes a "
-        "model that needs none",
+        "Or keras-posenc import bert --from-ids makes a model that needs none",
     ),
     (f"{SAVED_MODEL} --labels yes,no,maybe", "3 labels for scores of"),
     (f"{SAVED_MODEL} --labels yes,yes", "empty or given twice"),
