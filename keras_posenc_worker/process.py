@@ -1,8 +1,7 @@
 """The worker's side: calls functions that standard input names, within limits.
 
-A request is a line of JSON: the name of a function of the worker's module, its
-arguments, and limits. So is a response: what the function returns; `prepare`
-has none. The worker ends when its input does, or with an error.
+A request is a line of JSON, of a function's name, arguments and limits. So is a
+response; `prepare` has none. It ends when its input does, or with an error.
 """
 
 import ctypes

@@ -48,10 +48,8 @@ def vectors(path: str, texts: Sequence[str]) -> dict[str, Any]:
 def main(path: str, request: Mapping[str, Sequence[Any]]) -> dict[str, Any]:
     """Returns what the engine makes of the lists of a request.
 
-    These are `texts` to tokenize; `targets` to score, each after its `parts`,
-    of which the last is a single token; and `chats` of `messages`, with a
-    `count` of tokens to generate. Or, of an embedder, `vectors`. What fails is
-    a dict with an `error`; so is all, where the package does not load.
+    These are `texts` to tokenize, `targets` to score after their `parts`, and
+    `chats`; or `vectors` of an embedder. What fails is a dict with an `error`.
     """
     load_engine()
     if "vectors" in request:

@@ -34,11 +34,9 @@ _local = threading.local()
 class FrozenModel:
     """Models that read copies of their weights, in one thread, for a while.
 
-    Within the context, in the thread that entered it, a Keras variable has the
-    value that it had on entry, whichever layer holds it: its copy, a
-    `tf.Variable`, is read and assigned instead, also in graphs traced there,
-    which are dropped when the context ends. No attribute of a layer is changed:
-    policies that layers compute by, by their `id`, are of that thread, too.
+    In the thread that entered the context, copies of Keras variables are read
+    and assigned instead, also in graphs traced there, which are dropped at the
+    end. No attribute of a layer is changed: `policies` are of the thread, too.
     """
 
     def __init__(self, *values: Any) -> None:

@@ -1,10 +1,7 @@
 """The record that a passed verification leaves next to an exported model.
 
-It holds a digest of each file, the verified signatures, and the cases: inputs
-and the model's outputs. `replay` runs these without the Keras model, and
-`Scorer` reads the digests before it runs the file. A verification that passes
-replaces an earlier record, which anyone could have written. One that fails
-leaves it: it is of the bytes whose digests it holds, whatever was compared now.
+It holds a digest of each file, the verified signatures, and the cases. One that
+passes replaces an earlier one, which anyone could have written.
 """
 
 import dataclasses

@@ -106,10 +106,8 @@ class Editor:
 def compute_sizes_ahead(model: Any) -> None:
     """Changes operators of an unpacked file that leave a size to the run.
 
-    A size that is left to the run leaves every tensor after it to the run, too:
-    LiteRT's `CompiledModel` (ai-edge-litert 2.3.0) then gives the outputs too
-    little memory and ends the process. It also has other memory for an output
-    than for an input, so that one tensor cannot be both.
+    LiteRT's `CompiledModel` (ai-edge-litert 2.3.0) gives later tensors too
+    little memory, and ends the process. Nor can one tensor be input and output.
     """
     kinds = kinds_of(model)
     for graph in model.subgraphs:

@@ -1,9 +1,7 @@
 """Packages of sentence encoders, for LiteRT-LM's embedding engine.
 
-The engine tokenizes a text by the package's `tokenizer.json`, puts the start
-and the end of the metadata around it, looks up each token in the model
-`embedder`, and runs the shortest signature of `text_encoder` that all tokens
-fit into.
+The engine tokenizes a text, looks up each token in the model `embedder`, and
+runs the shortest signature of `text_encoder` that all tokens fit into.
 """
 
 import dataclasses

@@ -30,10 +30,8 @@ def check_mode(quantization: Any) -> None:
 def quantize(model: Any, weights: Iterable[str]) -> None:
     """Quantizes the weights of a model, in place.
 
-    Each column of a kernel has a scale. Its integers have 7 bits: x86
-    processors without VNNI add two products of 8 bits in 16 bits, and of
-    larger ones the sums would not fit there. Tables have 8 bits and one scale.
-    Constants that are no weights, such as an encoding, are never quantized.
+    Each column of a kernel has a scale, and 7 bits: x86 processors without VNNI
+    add two products in 16 bits. Tables have 8 bits and one scale.
     """
     import onnx
     from onnxruntime.quantization import QuantType, quantize_dynamic

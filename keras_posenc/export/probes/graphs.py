@@ -49,9 +49,8 @@ class Graphs:
     """Calls a model's graph, which reads the current weights.
 
     One graph takes inputs of any size. For images and for models with windows
-    there is one for each size too, as `predict` traces it: then TensorFlow
-    refuses inputs that are smaller than a window. Such a pooling would divide
-    by zero as it is run, and end the process.
+    there is one for each size too: then TensorFlow refuses inputs smaller than
+    a window, which would divide by zero as it is run, and end the process.
     """
 
     def __init__(self, signature: Signature, traced: Any = None) -> None:

@@ -1,8 +1,7 @@
 """Likelihoods of texts under a model and under its exported file.
 
-Token by token equality says little of a quantized language model: where two
-tokens are nearly equally likely it may choose the other one, and every later
-token then differs. What it should keep are probabilities.
+Where two tokens are nearly equally likely a quantized model may choose the
+other one, and every later token differs. It should keep probabilities.
 """
 
 import dataclasses
@@ -75,10 +74,8 @@ def of_targets(
 ) -> Likelihoods:
     """Compares the log-likelihoods of given targets, both 0 for padding.
 
-    The mean of `log p/q` over tokens that the model p samples is the KL
-    divergence of q. The estimate `q/p - 1 - log q/p` has the same mean, is
-    never negative, and varies far less (Schulman, "Approximating KL
-    divergence", 2020).
+    `q/p - 1 - log q/p` over tokens that the model p samples has the mean of KL
+    divergence (Schulman, "Approximating KL divergence", 2020).
     """
     own, other = (
         outputs[TOKEN_SCORE].astype("float64") for outputs in (wanted, got)

@@ -1,8 +1,7 @@
 """SQNR, agreement and cosine of a quantized file's outputs with the model's.
 
 SQNR says how large the error is next to how much outputs vary between inputs:
-20 dB are an error of a tenth of that. Agreement is the share of equal classes,
-and the cosine compares directions, as a search by vectors does.
+20 dB are an error of a tenth of that.
 """
 
 import dataclasses

@@ -2,8 +2,7 @@
 
 Each operator rounds by up to 2**-24 of its numbers, and the error grows where
 large numbers cancel. Inputs and weights are moved at random by 64 times as
-much; rounding may move outputs as far as that does. Moves of a fourth, times
-four, would not do: a softmax that saturates hides them up to where it flips.
+much; rounding may move outputs as far as that does.
 """
 
 import contextlib

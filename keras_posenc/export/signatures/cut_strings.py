@@ -48,9 +48,8 @@ def is_to_be_cut(model: keras.Model) -> bool:
 def cut_strings(signature: Signature) -> Signature:
     """Returns the signature cut where strings and lookups become numbers.
 
-    One tensor is named `ids` or `features`. Of several, each has the name of
-    its input (of several inputs, their names joined by underscores; those of
-    strings, if there are such), followed by its layer's if that is not unique.
+    One tensor is named `ids` or `features`. Of several, each has the names of
+    its inputs, and of its layer if these are not unique.
     """
     model = signature.model
     outputs = output_of(model)

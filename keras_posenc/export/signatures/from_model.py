@@ -18,9 +18,8 @@ def signature_of(
 ) -> Signature:
     """Returns a model's signature; `shapes` narrow some inputs, by name.
 
-    A model without symbolic inputs needs a `keras.InputSpec` for each, unless
-    `call` takes only floats: then it has the shapes of its first call, with any
-    batch.
+    One without symbolic inputs needs a `keras.InputSpec` for each, unless `call`
+    takes only floats: then it has the shapes of its first call.
     """
     by_keyword = False
     returned: list[Any] = []  # the structure of the outputs of the last call

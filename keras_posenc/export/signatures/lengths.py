@@ -1,8 +1,7 @@
 """Ids with their lengths, for servers that pad with any value.
 
 TensorFlow Serving pads the examples of a batch with the first element of each
-request's tensor, not with the id of padding. So neither `ids != pad_id` nor a
-mask in the request says which ids are real. A length for each example does.
+request's tensor, not with the id of padding.
 """
 
 import dataclasses

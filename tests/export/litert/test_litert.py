@@ -162,7 +162,7 @@ def test_compiled_model_that_differs_is_reported(tmp_path):
     assert report.passed
     (line,) = str(report).splitlines()[1:]
     assert line.startswith("CompiledModel: different: ")
-    assert line.endswith("or export fixed sizes by `signatures`")
+    assert "or export fixed sizes" in line
 
 
 def test_compiled_model_takes_each_dtype(tmp_path):
@@ -355,7 +355,7 @@ def test_file_that_the_converter_got_wrong(make, tmp_path, contents):
 
     with pytest.raises(
         kp.ExportVerificationError,
-        match=r"in 5 of 7 cases.* ids of shape \(1, 2\): RuntimeError",
+        match=r"in 4 of 5 cases.* ids of shape \(3, 2\): RuntimeError",
     ):
         kp.export_litert(
             apply(make, scale),
