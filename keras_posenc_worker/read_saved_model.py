@@ -102,8 +102,7 @@ def _savers(graph: Any, library: dict[str, Any]) -> list[str | None]:
     """Returns the functions that save and restore, if nothing else calls them.
 
     `saver_def` names a node for each. Whoever loads the graph runs the one that
-    restores, with a path that it feeds, and never the one that saves. No
-    signature, collection or other node may name either.
+    restores, with a path. No signature, collection or node may name either.
     """
     saver, content = graph.saver_def, graph.SerializeToString()
     nodes = {node.name: node for node in graph.graph_def.node}

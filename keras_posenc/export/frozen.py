@@ -1,8 +1,6 @@
 """Models with the weights of one instant.
 
-An export traces a model, runs it, and has layers compute in other ways, while
-the caller may train and call the same model in another thread. So an export
-copies the weights, and in its own thread layers read the copies.
+The caller may train the model meanwhile: layers read copies in this thread.
 """
 
 import contextlib

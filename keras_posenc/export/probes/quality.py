@@ -1,8 +1,4 @@
-"""SQNR, agreement and cosine of a quantized file's outputs with the model's.
-
-SQNR says how large the error is next to how much outputs vary between inputs:
-20 dB are an error of a tenth of that.
-"""
+"""SQNR, agreement and cosine of a quantized file's outputs with the model's."""
 
 import dataclasses
 import math

@@ -18,8 +18,7 @@ def signature_of(
 ) -> Signature:
     """Returns a model's signature; `shapes` narrow some inputs, by name.
 
-    One without symbolic inputs needs a `keras.InputSpec` for each, unless `call`
-    takes only floats: then it has the shapes of its first call.
+    One without symbolic inputs needs specs, unless it was called on floats.
     """
     by_keyword = False
     returned: list[Any] = []  # the structure of the outputs of the last call
