@@ -100,14 +100,6 @@ def test_all_go_out_with_positions_of_64_bits(tmp_path):
     kp.export_litert(model, path, samples=samples, verbose=False)
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("kind", ["litert", "saved_model"])
-def test_all_go_out_from_mixed_precision(kind, tmp_path):
-    export, file = EXPORTS[kind]
-    model = model_of_all("mixed_bfloat16")
-    export(model, tmp_path / file, max_length=70, verbose=False)
-
-
 def test_a_token_at_nan_is_nan_there_too(tmp_path):
     """Where schemes look up or branch, and the runtime's exponential ends."""
     x = keras.Input((None, DIM), name="x")

@@ -98,14 +98,6 @@ def test_id_beyond_the_vocabulary_is_an_error(exported, load):
         load()([[4, 5]])  # and nothing is broken
 
 
-def test_negative_id_counts_from_the_end(load):
-    run = load()
-    np.testing.assert_array_equal(run([[4, -1, 5]]), run([[4, 49, 5]]))
-    # -50 is the vector of id 0, yet no padding: only id 0 is masked.
-    difference = run([[4, -50, 5]]) - run([[4, 0, 5]])
-    assert np.max(np.abs(difference)) > 1e-4
-
-
 def test_no_rows_have_no_outputs(load):
     assert load()(np.zeros((0, 3), "int32")).shape == (0, 3)
 
@@ -152,16 +144,6 @@ def test_failed_export_leaves_what_was_there(
     assert (tmp_path / "model.tflite").read_bytes() == b"earlier"
     assert (tmp_path / "model.onnx").read_bytes() == b"earlier"
     assert (version / "saved_model.pb").read_bytes() == b"earlier"
-
-
-def test_folder_that_cannot_be_written_to(make, export, tmp_path, contents):
-    """All reasons are in ground/test_staging.py."""
-    (tmp_path / "file").write_text("kept")
-    with pytest.raises(
-        kp.ExportError, match=r"^Cannot write to '.*file.*': \w.* directory$"
-    ):
-        export(make.embedder(), "file/below", verify=False)
-    assert contents(tmp_path) == ["file"]
 
 
 @pytest.mark.parametrize(
@@ -215,34 +197,6 @@ def test_capital_letters_in_the_name_of_an_input(kind, tmp_path):
     (sides,) = kp.inspect_export(path).signatures.values()
     assert [*sides["inputs"]] == [model.inputs[0].name]
     assert kp.verify_export(path, model, verbose=False).passed
-
-
-def test_ragged_numbers_of_texts(tmp_path):
-    """What is ragged inside stays so; outputs have zeros, as in Keras."""
-    words = keras.layers.TextVectorization(ragged=True)
-    words.adapt(["one two three", "four five"])
-    texts = keras.Input((), dtype="string", name="texts")
-    ids = words(texts)
-    x = keras.layers.Embedding(words.vocabulary_size(), 4)(ids)
-    pooled = keras.layers.Lambda(
-        lambda x: tf.reduce_sum(x, axis=1), output_shape=(4,)
-    )(x)
-    model = keras.Model(texts, {"ids": ids, "pooled": pooled})
-    path = kp.export_saved_model(model, tmp_path / "m", verbose=False).path
-    assert "from_ids" not in kp.inspect_export(path).signatures
-    given = np.array(["one two three", "", "five"], dtype=object)
-    found = run_file(path, {"texts": given})
-    assert found["ids"].shape == (3, 3)
-    wanted = model(tf.constant(given))
-    np.testing.assert_array_equal(found["ids"], wanted["ids"].to_tensor())
-    np.testing.assert_allclose(found["pooled"], wanted["pooled"], atol=1e-6)
-    with pytest.raises(ValueError, match="makes ragged tensors of them"):
-        kp.export_litert(
-            keras.Model(texts, pooled), tmp_path / "m.tflite", verbose=False
-        )
-    model.export(tmp_path / "own", verbose=False)
-    own = kp.inspect_export(tmp_path / "own").signatures["serving_default"]
-    assert "composite" in {each.dtype for each in own["outputs"].values()}
 
 
 @pytest.mark.parametrize("kind", ["litert", "onnx"])

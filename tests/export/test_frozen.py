@@ -3,7 +3,6 @@
 import contextlib
 import hashlib
 import threading
-import tracemalloc
 from concurrent.futures import ThreadPoolExecutor
 
 import keras
@@ -14,7 +13,6 @@ from keras import layers, ops
 
 import keras_posenc as kp
 from keras_posenc.export.formats import saved_model as saved_model_module
-from keras_posenc.export.frozen import FrozenModel
 from keras_posenc.keras_internals import layers_within
 from tests.export.files import EXPORTS
 
@@ -433,52 +431,6 @@ def test_other_threads_call_the_model_as_it_is(format, tmp_path):
         )
     assert watch.errors == []
     assert watch.calls > 10
-
-
-def test_a_copy_costs_no_memory_until_it_differs():
-    model = keras.Sequential([keras.Input((1000,)), layers.Dense(10_000)])
-    model.compile("sgd", "mse")
-    FrozenModel(model)
-    tracemalloc.start()  # which knows of NumPy's memory, too
-    with FrozenModel(model) as frozen:
-        _, peak = tracemalloc.get_traced_memory()
-        tracemalloc.stop()
-        kernel = model.weights[0]
-        copied = frozen.own(kernel)
-
-        def memory(variable):
-            return np.asarray(variable.read_value())
-
-        assert np.shares_memory(memory(copied), memory(kernel._value))
-    assert peak < 2**22  # a tenth of the kernel
-    assert copied.read_value().shape == (0,)  # it is freed
-
-
-class Late(layers.Layer):
-    """A layer that is built as its second call finds it."""
-
-    def __init__(self):
-        super().__init__()
-        self.dense = layers.Dense(4, name="late")
-        self.begun = False
-
-    def build(self, shape):
-        self.built = True
-
-    def call(self, x):
-        if self.begun:
-            return self.dense(x)
-        self.begun = True
-        return x
-
-
-def test_a_layer_without_weights_is_refused_in_words(tmp_path):
-    inputs = keras.Input((4,), name="x")
-    model = keras.Model(inputs, Late()(inputs))
-    with pytest.raises(
-        kp.ExportError, match=r"is made only as its layer is called.*model\(x\)"
-    ):
-        kp.export_saved_model(model, tmp_path / "m", verbose=False)
 
 
 def quantized():

@@ -75,26 +75,3 @@ def test_onnx_files_have_the_whole_loop(tmp_path):
     np.testing.assert_allclose(
         found["token_score"], expected["token_score"], atol=1e-5
     )
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize(
-    ("make", "options"),
-    [
-        (kp.Transformer, {}),
-        (kp.Transformer, {"beams": 3, "n_best": 2, "length_penalty": 0.6}),
-        (kp.TransformerDecoderModel, {"min_length": 2, "prefix_ids": [5]}),
-        (kp.TransformerDecoderModel, {"temperature": 1.5, "top_p": 0.9}),
-        (kp.TransformerDecoderModel, {"repetition_penalty": 2.0}),
-    ],
-)
-def test_generators_as_onnx_files(tmp_path, make, options):
-    made = generator(make, **options)
-    path = tmp_path / "generator.onnx"
-    kp.export_onnx(made, path, verify=False, verbose=False)
-    report = kp.verify_export(
-        path, made, samples=None, max_length=9, verbose=False
-    )
-    assert report.passed
-    assert "output ids is named output_ids in the file" in str(report)
-    assert report.different_weights == []

@@ -71,16 +71,6 @@ def test_without_enough_quality_the_file_is_in_float32(model, tmp_path):
     assert str(found).endswith("quantize found: float32")
 
 
-def test_model_without_large_weights_is_in_float32(tmp_path):
-    """In int4 it passes, since nothing is quantized."""
-    model = keras.Sequential([keras.Input((DIM,)), layers.Dense(3)])
-    found = kp.quantize(
-        model, tmp_path / "m.tflite", samples=SAMPLES, verbose=False
-    )
-    assert found.quantization is None
-    assert str(found).endswith("quantize found: float32")
-
-
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [

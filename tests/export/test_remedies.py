@@ -137,20 +137,6 @@ def test_models_called_on_a_dict_or_a_list():
 # ---- Of operators that a format lacks
 
 
-def running_sums(x):
-    zeros = ops.zeros_like(x[:, 0])
-    steps = ops.swapaxes(x, 0, 1)
-    sums = ops.scan(lambda total, y: (total + y,) * 2, zeros, steps)[1]
-    return ops.swapaxes(sums, 0, 1)
-
-
-def running_sums_by_a_loop(x):
-    sums = [x[:, 0]]
-    for index in range(1, 4):
-        sums.append(sums[-1] + x[:, index])
-    return ops.stack(sums, axis=1)
-
-
 # Refused of an input (4, 3): the operation, the format, the words, the remedy.
 LACKING = {
     "slice_update": (
@@ -158,12 +144,6 @@ LACKING = {
         "onnx",
         "XlaDynamicUpdateSlice: .* by keras.ops.concatenate",
         lambda x: ops.concatenate([x[:, :1], x[:, :1] * 2, x[:, 2:]], 1),
-    ),
-    "scan": (
-        running_sums,
-        "onnx",
-        "TensorListSetItem: .* as a Python loop",
-        running_sums_by_a_loop,
     ),
     "median": (
         lambda x: ops.median(x, axis=2),

@@ -120,19 +120,6 @@ def test_published_file_replaces_an_earlier_one(tmp_path, contents):
     assert contents(tmp_path) == ["model.tflite"]
 
 
-def test_folder_in_place_of_the_file(tmp_path, contents):
-    (tmp_path / "model.tflite").mkdir()
-
-    def publish():
-        with staging_in(tmp_path) as staged:
-            staged.write_text("later")
-            publish_file(staged, tmp_path / "model.tflite")
-
-    with pytest.raises(ExportError, match="Is a directory"):
-        publish()
-    assert contents(tmp_path) == ["model.tflite"]
-
-
 def test_what_is_published_is_on_the_disk_before_it_has_its_name(
     tmp_path, monkeypatch
 ):

@@ -80,40 +80,7 @@ def test_inspection_as_text(saved_model):
     ]
 
 
-def test_units():
-    sizes = {0: "0 bytes", 1_000: "1.00 kB", 999_400: "999 kB"}
-    sizes |= {999_600: "1.00 MB", 2.5e15: "2500 TB"}
-    assert {value: units.size(value) for value in sizes} == sizes
-    times = {0: "0 µs", 4e-7: "0.4 µs", 0.0043: "4.30 ms", 0.99951: "1.00 s"}
-    times |= {4321: "4321 s"}
-    assert {value: units.time(value) for value in times} == times
-
-
 # ---- What is no exported model
-
-
-def test_graph_without_variables_needs_none(tmp_path):
-    import tensorflow as tf
-
-    module = tf.Module()
-    module.double = tf.function(
-        lambda x, text: {"y": 2 * x, "length": tf.strings.length(text)},
-        input_signature=[
-            tf.TensorSpec((), "float32", name="x"),
-            tf.TensorSpec(None, "string", name="text"),
-        ],
-    )
-    tf.saved_model.save(module, tmp_path, signatures=module.double)
-    data = tmp_path / "variables" / "variables.data-00000-of-00001"
-    data.write_bytes(bytes(1000))  # of nothing: limits follow from this size
-    assert kp.inspect_export(tmp_path).weight_bytes == 0
-    shutil.rmtree(tmp_path / "variables")
-    found = kp.inspect_export(tmp_path)
-    assert found.weight_bytes == 0
-    assert found.signatures["serving_default"]["inputs"] == {
-        "text": Tensor(None, "string"),
-        "x": Tensor((), "float32"),
-    }
 
 
 def cut(path, part):

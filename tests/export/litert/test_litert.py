@@ -10,9 +10,6 @@ import tensorflow as tf
 from keras import layers, ops
 
 import keras_posenc as kp
-from keras_posenc.export.frozen import FrozenModel
-from keras_posenc.export.graphs.float32 import to_float32
-from keras_posenc.export.signatures.resolve import resolve_signatures
 from keras_posenc.keras_internals import layers_within
 from keras_posenc_worker.formats import litert_schema, unpack
 from tests import reference
@@ -260,22 +257,6 @@ def test_mixed_precision_goes_out_in_float32(make, tmp_path):
     assert model(ids).dtype == policy.removeprefix("mixed_")
 
 
-def test_policies_of_a_map(make):
-    policies = keras.dtype_policies.DTypePolicyMap(
-        default_policy="mixed_bfloat16"
-    )
-    model = make.classifier(policies)
-    before = {each.compute_dtype for each in layers_within(model)}
-    entries = dict(policies)
-    with FrozenModel(model) as frozen:
-        assert to_float32(resolve_signatures(model), frozen)
-        found = {each.compute_dtype for each in layers_within(model)}
-    assert found == {"float32"}
-    assert {each.compute_dtype for each in layers_within(model)} == before
-    assert "bfloat16" in before
-    assert dict(policies) == entries
-
-
 @pytest.mark.parametrize("policy", ["bfloat16", "float64"])
 def test_weights_of_another_precision(make, tmp_path, contents, policy):
     """The policies of all models stay as they were."""
@@ -435,16 +416,3 @@ def test_encoding_of_positions(kind, encodings, encoding_bound, near):
     exact = positions.astype("float64") if kind == "real" else positions
     expected = reference.positional_encoding(exact, DIM)
     near(actual, expected, encoding_bound(exact, expected))
-
-
-# ---- Limits of the format
-
-
-def test_no_tokens_are_as_good_as_padding_without_attention(make, tmp_path):
-    inputs = make.ids()
-    vectors = layers.Embedding(50, 4, mask_zero=True)(inputs)
-    encoded = kp.PositionalEncoding()(vectors)
-    mean = kp.Pooling1D("mean")(encoded)
-    path = export(keras.Model(inputs, {"mean": mean}), tmp_path / "m.tflite")
-    actual = run_file(path, {"ids": np.zeros((2, 0), "int32")})["mean"]
-    np.testing.assert_array_equal(actual, np.zeros((2, 4)))

@@ -297,15 +297,6 @@ def rounding(bits, granularity="CHANNELWISE"):
     }
 
 
-def test_recipe_of_too_few_bits(model, tmp_path):
-    message = "quantize weights to 4, 8 or 16 bits. Received: 2"
-    with pytest.raises(ValueError, match=message):
-        kp.export_litert(
-            model, tmp_path / "m.tflite", quantization=[rounding(2)]
-        )
-    assert list(tmp_path.iterdir()) == []
-
-
 def test_nothing_to_quantize_is_told(tmp_path):
     """int8 leaves small weights in float32: here all of them."""
     model = keras.Sequential([keras.Input((4,), name="x"), layers.Dense(3)])
@@ -382,19 +373,6 @@ def test_samples_are_what_a_file_is_held_to(of_words, tmp_path):
     assert dataclasses.replace(
         other, limits=limits, different_weights=[]
     ).passed
-
-
-def test_samples_alone_are_compared(of_words):
-    model, file = of_words
-    samples = [{"ids": np.full((1, 3), n, "int32")} for n in range(27, 39)]
-    report = kp.verify_export(file.path, model, samples=samples, max_length=4)
-    assert report.passed
-    assert report.quantization == "int8"
-    assert report.different_weights == []
-    assert sum(case.is_sample for case in report.cases) == 12
-    summary, *_ = str(report).splitlines()
-    assert " dB (at least 10) on the 12 samples, " in summary
-    assert len(str(report).splitlines()) < 5
 
 
 def test_models_that_keras_quantized_are_refused(tmp_path):

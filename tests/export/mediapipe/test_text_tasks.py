@@ -140,7 +140,6 @@ def test_what_mediapipe_does_not_take(
     ("options", "shape"),
     [
         ({"sequence_length": 8}, (1, 8)),
-        pytest.param({"max_length": 8}, None, marks=pytest.mark.slow),
     ],
 )
 def test_classifier_answers_as_keras(tmp_path, options, shape):

@@ -7,7 +7,6 @@ import pytest
 from keras import layers, ops
 
 import keras_posenc as kp
-from keras_posenc.export.formats import onnx as conversion
 from tests.export.files import run_file
 
 pytestmark = pytest.mark.tensorflow
@@ -113,41 +112,6 @@ def test_numbers_that_tf2onnx_gets_wrong(tmp_path):
         np.testing.assert_allclose(found[name], want, rtol=0, atol=most)
 
 
-def test_output_of_a_subclass_with_the_name_of_an_input(tmp_path):
-    class Same(keras.Model):
-        def call(self, x):
-            return {"x": 2.0 * x, "output_x": 3.0 * x}
-
-    model = Same()
-    model(np.ones((1, 2), "float32"))
-    path = tmp_path / "m.onnx"
-    assert kp.export_onnx(model, path, verbose=False).report.passed
-    ((_, sides),) = kp.inspect_export(path).signatures.items()
-    assert list(sides["outputs"]) == ["output_x_", "output_x"]
-
-
-def test_functions_that_xla_compiles(tmp_path):
-    """Keras's own for grouped convolutions, and a user's."""
-    import tensorflow as tf
-
-    x = keras.Input((6, 6, 4), name="x")
-    compiled = layers.Lambda(tf.function(lambda x: x * 2.0, jit_compile=True))
-    outputs = {
-        "a": layers.Conv2D(6, 3, groups=2)(compiled(x)),
-        "b": layers.Conv2D(4, 3, 2, padding="same", groups=4)(x),
-    }
-    path = tmp_path / "m.onnx"
-    model = keras.Model(x, outputs)
-    assert kp.export_onnx(model, path, verbose=False).report.passed
-    groups = [
-        attribute.i
-        for node in onnx.load(path).graph.node
-        for attribute in node.attribute
-        if node.op_type == "Conv" and attribute.name == "group"
-    ]
-    assert sorted(groups) == [2, 4]
-
-
 def test_every_shape_is_known_where_the_inputs_are(tmp_path, make):
     """As importers want it that plan for one shape."""
     ids = make.ids()
@@ -176,38 +140,6 @@ def test_every_shape_is_known_where_the_inputs_are(tmp_path, make):
     for node in graph.node:
         for name in node.output:
             assert all(size.HasField("dim_value") for size in shapes[name])
-
-
-def test_operators_that_onnx_lacks(tmp_path, make):
-    import tensorflow as tf
-
-    ids = make.ids()
-    x = layers.Embedding(50, 4)(ids)
-    x = layers.Lambda(lambda x: tf.math.bessel_i0e(x), name="bent")(x)
-    with pytest.raises(
-        kp.ExportError,
-        match=r"does not have: BesselI0e \(Lambda 'bent'\)\. exp",
-    ):
-        kp.export_onnx(
-            keras.Model(ids, x),
-            tmp_path / "m.onnx",
-            max_length=4,
-            verbose=False,
-        )
-    assert list(tmp_path.iterdir()) == []
-
-
-def test_texts_that_come_of_a_lookup(tmp_path, capfd):
-    index = keras.Input((2,), dtype="int32", name="index")
-    words = layers.StringLookup(vocabulary=["a", "b"], invert=True)(index)
-    with pytest.raises(kp.ExportError, match="does not have: LookupTableFind"):
-        kp.export_onnx(
-            keras.Model(index, words),
-            tmp_path / "m.onnx",
-            samples=np.array([[1, 2]]),
-            verbose=False,
-        )
-    assert capfd.readouterr().err == ""
 
 
 def test_what_is_no_onnx_file(tmp_path):
@@ -293,18 +225,3 @@ def test_a_large_weight_that_is_none(tmp_path, type, sizes, reason):
     onnx.save(model, tmp_path / "m.onnx")
     with pytest.raises(ValueError, match=rf"no readable ONNX file: .*{reason}"):
         kp.inspect_export(tmp_path / "m.onnx")
-
-
-def test_more_than_a_file_holds(tmp_path, make, monkeypatch):
-    monkeypatch.setattr(conversion, "_MOST", 1000)
-    with pytest.raises(kp.ExportError, match=r"hold 1\.00 kB at most"):
-        kp.export_onnx(make.embedder(), tmp_path / "m.onnx", verify=False)
-    assert not list(tmp_path.iterdir())
-
-
-def test_extra_that_is_missing(monkeypatch, tmp_path, make):
-    import sys
-
-    monkeypatch.setitem(sys.modules, "tf2onnx", None)
-    with pytest.raises(ImportError, match=r"keras-posenc\[onnx\]"):
-        kp.export_onnx(make.embedder(), tmp_path / "m.onnx")

@@ -7,7 +7,6 @@ import pytest
 from keras import layers
 
 import keras_posenc as kp
-from keras_posenc.export.formats import onnx_quantize
 from tests import reference
 from tests.export.files import run_file
 
@@ -98,32 +97,6 @@ def test_what_is_no_weight_stays_exact(exported, encoding_bound, near):
 def test_report_says_what_stays_in_float32(exported):
     (note,) = (x for x in exported.report.notes if "leaves" in x)
     assert note.startswith("int8 leaves in float32: conv/kernel. Quanti")
-
-
-def test_kernels_read_in_two_layouts_keep_both():
-    """A reshaped kernel is read as it is, and transposed."""
-    of = onnx.helper
-    kernel = np.arange(16, dtype="float32")
-    graph = of.make_graph(
-        [
-            of.make_node("Reshape", ["kernel", "shape"], ["square"]),
-            of.make_node("Transpose", ["square"], ["turned"], perm=[1, 0]),
-            of.make_node("MatMul", ["x", "turned"], ["a"]),
-            of.make_node("MatMul", ["x", "square"], ["b"]),
-        ],
-        "graph",
-        [of.make_tensor_value_info("x", 1, [4, 4])],
-        [of.make_tensor_value_info(name, 1, [4, 4]) for name in "ab"],
-        [
-            onnx.numpy_helper.from_array(kernel, "kernel"),
-            onnx.numpy_helper.from_array(np.array([4, 4]), "shape"),
-        ],
-    )
-    known = onnx_quantize._folded(graph, ["kernel"])
-    values = {x: onnx.numpy_helper.to_array(each) for x, each in known.items()}
-    found = [values[node.input[1]] for node in graph.node]
-    square = kernel.reshape(4, 4)
-    np.testing.assert_array_equal(found, [square.T, square])
 
 
 def test_tables_that_a_loop_reads_stay_in_float32(tmp_path):

@@ -7,7 +7,6 @@ from keras import layers
 
 import keras_posenc as kp
 from keras_posenc.export.probes.generate import Probes
-from keras_posenc.export.probes.quality import quality_of
 from keras_posenc.export.probes.reference import compute_reference
 from keras_posenc.export.signatures.resolve import resolve_serving_signatures
 
@@ -143,37 +142,3 @@ def test_samples_replace_inputs_that_the_model_refuses():
     found = compute_reference(Probes.fit(signatures, samples))
     assert [probe.is_sample for probe in found.usual] == [True]
     assert found.notes
-
-
-def test_an_empty_output():
-    """It is compared by its shape."""
-    x = keras.Input((6,))
-    y = keras.layers.Dense(4)(x)
-    model = keras.Model(x, {"scores": y, "empty": y[:, :0]})
-    signatures = resolve_serving_signatures(model)
-    probes = Probes.fit(signatures)
-    reference = compute_reference(probes, quantization="int8")
-    shapes = {each.outputs["empty"].shape[1:] for each in reference.probes}
-    assert shapes == {(0,)}
-    pairs = [(x.outputs["empty"], x.outputs["empty"]) for x in reference.probes]
-    assert quality_of(pairs) is None
-
-
-def test_each_output_of_an_image_has_numbers():
-    """A coarse one has no pixels where a fine one has some already."""
-    image = keras.Input((None, None, 1), name="image")
-    coarse = layers.Lambda(lambda x: x[:, 70:, 70:])(image)
-    model = keras.Model(image, {"fine": image, "coarse": coarse})
-    cases = compute_reference(Probes.fit(resolve_serving_signatures(model)))
-    assert any(each.outputs["coarse"].size for each in cases.usual)
-
-
-def test_images_that_are_samples_alone():
-    """Nothing limits the integers of images, so none are invented."""
-    image = keras.Input((None, None, 1), dtype="int32", name="image")
-    model = keras.Model(image, layers.Rescaling(0.5)(image))
-    samples = [np.full((1, 9, 7, 1), 2, "int32")]
-    probes = Probes.fit(resolve_serving_signatures(model), samples)
-    (case,) = compute_reference(probes).usual
-    (output,) = case.outputs.values()
-    assert (output == 1).all()

@@ -62,48 +62,6 @@ def shapes_of(inventions, name="ids"):
     return [case[name].shape for case in inventions]
 
 
-def sizes_of_grid(*shape):
-    inputs = keras.Input(shape, name="grid")
-    model = keras.Model(inputs, layers.Activation("relu")(inputs))
-    return shapes_of(grid(model, max_length=512), "grid")
-
-
-@pytest.mark.parametrize(
-    ("shape", "longest"),
-    [
-        ((None, None, 3), 512),  # 2.4 million numbers in a batch of 3
-        ((None, None, None, 1), 140),
-        ((None, 40, None, 64), 33),
-        ((None, None, 3_000_000), 1),
-    ],
-)
-def test_axes_of_a_grid_share_the_memory(shape, longest):
-    sizes = sizes_of_grid(*shape)
-    grid = dict.fromkeys(
-        (batch, min(length, longest))
-        for batch, length in ((1, 1), (3, 2), (3, 17), (1, longest))
-    )
-    squares = [
-        (batch, *(length if size is None else size for size in shape))
-        for batch, length in grid
-    ]
-    oblong = []
-    for axis, known in enumerate(shape * (longest > 1)):
-        if known is None:
-            half = [longest // 2 if size is None else size for size in shape]
-            oblong.append((1, *half[:axis], longest, *half[axis + 1 :]))
-    assert sizes == squares + oblong
-
-
-def test_the_longest_of_a_sequence_is_asked_whatever_goes_with_it():
-    ids = keras.Input((None,), dtype="int32", name="ids")
-    pairs = keras.Input((None, None, 9), name="pairs")
-    x = layers.Embedding(5, 9)(ids)
-    model = keras.Model([ids, pairs], [x, ops.sum(pairs, axis=(1, 2))])
-    lengths = {case["ids"].shape[1] for case in grid(model, max_length=600)}
-    assert lengths == {1, 2, 17, 600}
-
-
 # ---- The grid
 
 
@@ -324,19 +282,3 @@ def test_texts_for_an_input_of_one_column(resolve):
     # Texts that do not fit are of the model, whose input is not the file's.
     with pytest.raises(ValueError, match=r"'text' .+ \(None, 1\)\. Received"):
         fit_samples(signatures, {"text": [["one", "two"]]})
-
-
-@pytest.mark.parametrize(
-    ("sample", "message"),
-    [
-        (np.full((2, 4), 1 + 5j), "numbers"),
-        (np.full((2, 4), -1e300), "1e.300"),
-        ([["a", "b", "c", "d"]], r"'x' .*\(dtype float32\) must be numbers"),
-        (np.ones((2, 3)), r"has shape \(None, 4\)\. Received: \(2, 3\)"),
-    ],
-)
-def test_samples_that_the_dtype_cannot_hold(sample, message):
-    x = keras.Input((4,), name="x")
-    model = keras.Model(x, layers.Dense(2)(x))
-    with pytest.raises(ValueError, match=message):
-        fit_samples(resolve_signatures(model), sample)

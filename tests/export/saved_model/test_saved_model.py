@@ -289,44 +289,6 @@ def test_vocabulary_file_goes_along(tmp_path):
     np.testing.assert_array_equal(actual, expected)
 
 
-class Table(layers.Layer):
-    """Looks words up in a table that Keras knows nothing of."""
-
-    def __init__(self, hide):
-        super().__init__()
-        table = tf.lookup.StaticHashTable(
-            tf.lookup.KeyValueTensorInitializer(
-                tf.constant(["one", "two"]), tf.constant([1.0, 2.0])
-            ),
-            0.0,
-        )
-        self.look_up = lambda words: table.lookup(words)
-        self.table = None if hide else table
-
-    def call(self, words):
-        return self.look_up(words)
-
-    def compute_output_spec(self, words):
-        return keras.KerasTensor(words.shape, "float32")
-
-
-def test_table_of_a_layer(tmp_path, contents):
-    words = keras.Input((None,), dtype="string", name="words")
-    model = keras.Model(words, {"numbers": Table(hide=True)(words)})
-    with pytest.raises(
-        kp.ExportError,
-        match="such as a lookup table, that is no attribute of the layer",
-    ):
-        export(model, tmp_path / "base", signatures={"serving_default": model})
-    assert contents(tmp_path) == []
-    model = keras.Model(words, {"numbers": Table(hide=False)(words)})
-    path = export(
-        model, tmp_path / "base", signatures={"serving_default": model}
-    )
-    actual = run_file(path, {"words": [["two", "six"]]})["numbers"]
-    np.testing.assert_array_equal(actual, [[2, 0]])
-
-
 def test_no_tokens_are_as_good_as_padding(saved_model):
     expected, actual = (
         run_file(saved_model.path, {"ids": np.zeros((2, size), "int32")})

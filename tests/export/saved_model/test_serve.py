@@ -23,10 +23,6 @@ def chain(a, b):
     return keras.Sequential([a, dense("y")])
 
 
-def lists(a, b):
-    return keras.Model([b, a], [dense("y")(a), dense("z")(b)])
-
-
 def dicts(a, b):
     return keras.Model(
         {"b": b, "a": a}, {"z": dense("z")(b), "y": dense("y")(a)}
@@ -46,7 +42,6 @@ def given(model):
     [
         chain,
         dicts,
-        pytest.param(lists, marks=pytest.mark.slow),
     ],
     ids=lambda m: m.__name__,
 )

@@ -14,7 +14,7 @@ import tensorflow as tf
 from keras import layers, ops
 
 import keras_posenc as kp
-from keras_posenc.export import units, worker_client
+from keras_posenc.export import worker_client
 from keras_posenc.export.probes.compare import difference
 from keras_posenc.export.probes.samples import fit_samples
 from keras_posenc.export.record import record_path
@@ -75,30 +75,6 @@ def test_cases_of_an_export(artifact):
         assert 0 <= case.largest_difference <= 1e-5
         assert case.where.startswith("scores[")
         assert case.milliseconds > 0
-
-
-def test_report_as_text(artifact):
-    report = artifact.report
-    count = len(report.cases)
-    assert len(usual(report)) == 7
-    text = (
-        f"{artifact.path}: verified: {count} cases, largest difference "
-        f"{report.largest_difference:.2g} (allowed 1e-05), "
-        f"{units.size(report.size_bytes)}"
-    )
-    assert str(report) == str(artifact) == text
-    assert str(kp.types.ExportedModel(artifact.path, None)) == (
-        f"{artifact.path}: not verified"
-    )
-    first, loaded, *lines = report.details().splitlines()
-    assert first == text
-    assert loaded.startswith("loaded in ")
-    assert lines[-1].startswith("  short, ids of shape (1, 4), each id: ")
-    record = json.loads(json.dumps(report.to_dict(), allow_nan=False))
-    assert record["path"] == str(artifact.path)
-    assert record["passed"] is True
-    assert record["largest_difference"] == report.largest_difference
-    assert record["cases"][0]["inputs"] == "ids of shape (1, 1)"
 
 
 def test_verify_finds_what_the_export_found(model, litert):
@@ -341,22 +317,6 @@ class LearnedPositions(layers.Layer):
     def call(self, vectors):
         positions = ops.arange(ops.shape(vectors)[1])
         return vectors + ops.take(self.table, positions, axis=0)
-
-
-def test_inputs_that_are_too_short_for_the_model(tmp_path, contents):
-    inputs = keras.Input((None, 5), name="frames")
-    features = layers.Conv1D(4, 12)(inputs)
-    model = keras.Model(inputs, layers.GlobalMaxPooling1D()(features))
-    path = tmp_path / "m.tflite"
-    refused = r"not take frames of shape \(3, 9, 5"
-    with pytest.raises(ValueError, match=refused):
-        kp.export_litert(model, path, max_length=9)
-    assert contents(tmp_path) == []
-    report = kp.export_litert(model, path, max_length=20, verbose=False).report
-    *_, extreme = (case.inputs for case in report.cases)
-    assert re.match(r"frames of shape \(8, \d+, 5\), examples of ", extreme)
-    told = "was run on inputs of 12 to 20 steps along an axis: the model"
-    assert told in str(report)
 
 
 def test_length_that_the_model_does_not_take(make, tmp_path, contents):

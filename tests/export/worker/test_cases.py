@@ -34,15 +34,6 @@ def test_all_rows_and_columns_of_a_large_output_are_seen():
             assert len(np.unique(places % width)) == min(width, 4096)
 
 
-def test_one_wrong_column_of_a_large_output_is_seen():
-    wanted = np.zeros((1, 40, 50, 256), "float32")
-    got = wanted.copy()
-    got[..., 255] = 1.0
-    _, off, allowed, error = compared(case(wanted), got)
-    assert off > allowed
-    assert error == ""
-
-
 @pytest.mark.parametrize("places", [[-1, 0], [0, 8], [[0, 1]], [0.0, 1.0]])
 def test_places_outside_of_an_output_are_refused(places):
     kept = case(np.ones((2, 4), "float32"))
