@@ -330,7 +330,7 @@ REFUSED = {
     "Of one sigmoid p make two scores": lambda: [
         {"labels": ["a", "b"], "model": one_output(layers.Dense(1))}
     ],
-    "must differ": lambda: [{"labels": ["a", "b", "b"]}],
+    "given twice": lambda: [{"labels": ["a", "b", "b"]}],
     "must be a list": lambda: [{"labels": {"scores": LABELS}}],
     "`labels` name the scores": lambda: [
         {"labels": LABELS, "task": task} for task in ("text_embedder", None)

@@ -278,9 +278,10 @@ def test_vocabulary_file_goes_along(tmp_path):
     path = export(model, tmp_path / "base")
     reads = "InitializeTableFromTextFileV2"  # of a stranger's choice
     with pytest.raises(kp.ExportVerificationError, match=reads):
-        kp.verify_export(path, verbose=False)
-    found = kp.verify_export(path, allow_operators=[reads], verbose=False)
-    assert found.passed
+        kp.verify_export(path, model, verbose=False)
+    assert kp.verify_export(
+        path, model, allow_operators=[reads], verbose=False
+    ).passed
     expected = model(tf.constant([["two", "no"]])).numpy()
     moved = path.rename(tmp_path / "moved")
     file.unlink()
