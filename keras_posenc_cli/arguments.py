@@ -88,6 +88,9 @@ def _shape(text: str) -> Shape:
     return tuple(None if size == "?" else int(size) for size in text.split("x"))
 
 
+_MOST_OF_LABELS = 10_000_000
+
+
 def labels(text: str) -> list[str]:
     file = path(text)
     # A name alone, such as "toxic", may be a label.
@@ -95,12 +98,19 @@ def labels(text: str) -> list[str]:
         return text.split(",")
     try:
         # Some editors start a file with a byte order mark.
-        return file.read_text(encoding="utf-8-sig").splitlines()
+        with file.open(encoding="utf-8-sig") as opened:
+            content = opened.read(_MOST_OF_LABELS + 1)
     except (OSError, UnicodeDecodeError) as error:
         raise argparse.ArgumentTypeError(
             f"'{text}' cannot be read: "
             f"{getattr(error, 'strerror', None) or error}"
         ) from error
+    if len(content) > _MOST_OF_LABELS:  # or it has no end, as a device
+        raise argparse.ArgumentTypeError(
+            f"'{text}' has more than {_MOST_OF_LABELS:,} characters, and must "
+            "have one label on each line"
+        )
+    return content.splitlines()
 
 
 def sizes(text: str) -> dict[str, list[int]]:
