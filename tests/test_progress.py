@@ -36,8 +36,8 @@ def test_rows_are_counted_in_a_line_now_and_then(capsys, monkeypatch):
         (
             True,
             [
-                "20%: 2,000 rows, 200 rows/s, 0:00:40 left",
-                "90%: 9,000 rows, 450 rows/s, 0:00:02 left",
+                "20 of 100 files, 2,000 rows, 200 rows/s",
+                "90 of 100 files, 9,000 rows, 450 rows/s",
                 "loading the model",
             ],
         ),

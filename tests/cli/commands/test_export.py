@@ -23,7 +23,7 @@ class TestExport:
             "m.tflite.cases.npz",
         ]
         assert result.out.startswith(
-            f"{out}: verified: 7 cases, largest difference "
+            f"{out}: verified: 5 cases, largest difference "
         )
         assert len(result.out.splitlines()) == 1
         assert result.err.splitlines() == [
