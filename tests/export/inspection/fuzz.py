@@ -128,11 +128,13 @@ def edit_saved_model(content, rng):
     def walk(message):
         parts[message.DESCRIPTOR.full_name].append(message)
         for _, value in message.ListFields():
-            several = value.values() if hasattr(value, "values") else value
+            several = value
             if isinstance(value, Message):
                 several = [value]
             elif isinstance(value, str | bytes | int | float):
                 several = []
+            elif hasattr(value, "values"):  # a map
+                several = value.values()
             for each in several:
                 if isinstance(each, Message):
                     walk(each)
