@@ -154,7 +154,7 @@ def in_options(message: str, options: Mapping[str, str]) -> str:
             return found[2] or found[0]
         if value in ("", "True"):
             return options[name]
-        # Quoted anew: a file may say what the user copies to a shell.
+        # Quoted again: a file's words may be copied to a shell.
         with contextlib.suppress(SyntaxError, ValueError):  # of no literal
             value = ast.literal_eval(value)
         values = value if isinstance(value, list) else [value]

@@ -89,6 +89,12 @@ class _Part(keras.Model):
     def compute_mask(self, inputs: Any, previous_mask: Any = None) -> None:
         return None
 
+    def forget_changed(self) -> None:
+        """Drops a trace of other variables: LoRA adds some, say."""
+        variables = [id(each) for each in self.search.model.variables]
+        if variables != self.traced_with:
+            self.predict_function, self.traced_with = None, variables
+
     def run(
         self, inputs: Mapping[str, Any], before: "_Part | None" = None
     ) -> dict[str, Any]:
@@ -97,9 +103,6 @@ class _Part(keras.Model):
         TensorFlow traces it once: axes are of any length, or as in the outputs
         of the part `before`, which has run.
         """
-        variables = [id(each) for each in self.search.model.variables]
-        if variables != self.traced_with:  # LoRA adds some, say
-            self.predict_function, self.traced_with = None, variables
         backend = keras.backend.backend()
         if backend == "jax":
             return self.predict_on_batch(inputs)

@@ -27,6 +27,8 @@ def tokens_of(
     `source` and `noise` are as for `Search`.
     """
     first, step = steps
+    first.forget_changed()
+    step.forget_changed()
     room, numbers = search.decoding.room, numbers_of(search)
     prompt = ops.convert_to_numpy(search.prompt(source))
     rows, start = prompt.shape

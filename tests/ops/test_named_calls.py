@@ -1,4 +1,4 @@
-"""What is said of wrong inputs, and of kinds of positions by name."""
+"""Errors for wrong inputs, and kinds of positions by name."""
 
 import re
 

@@ -85,7 +85,7 @@ BLANK = {"Cc", "Cf", "Zs", "Zl", "Zp"}
 def characters():
     """Texts of every character that Python knows, each inside of a word.
 
-    But for U+1171E, which Unicode 17 no longer calls a nonspacing mark.
+    Except U+1171E, which Unicode 17 no longer calls a nonspacing mark.
     """
     found = [
         f"a{chr(code)}b"

@@ -1,4 +1,4 @@
-"""What moves a model's outputs besides its inputs: states, and rounding.
+"""Checks that outputs repeat, and measures how rounding moves them.
 
 Each operator rounds by up to 2**-24 of its numbers, and the error grows where
 large numbers cancel. Inputs and weights are moved at random by 64 times as
