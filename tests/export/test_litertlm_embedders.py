@@ -164,8 +164,7 @@ def test_a_package_of_other_weights_does_not_appear(
     assert not [*tmp_path.iterdir()]
 
 
-def test_a_crash_of_the_engine_is_an_error(model, tmp_path):
-    """It aborts its process for a tokenizer.json of nothing."""
+def test_a_package_that_the_engine_does_not_run(model, tmp_path):
     path = tmp_path / "ids.litertlm"
     metadata = litertlm_embedder._metadata(model.embedder_parts(), [LONGEST])
     write_package(path, metadata, {}, {})
