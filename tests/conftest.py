@@ -12,6 +12,8 @@ import numpy as np
 import pytest
 from hypothesis import settings
 
+from tests import forked_workers
+
 # Scripts that wrote the fixtures: they need what the tests do not.
 collect_ignore_glob = ["fixtures/*.py"]
 
@@ -66,6 +68,12 @@ def pytest_collection():
             ops = sys.modules["tensorflow.python.framework.ops"]
             ops._create_c_op = functools.partial(
                 ops._create_c_op, extract_traceback=False
+            )
+            forked_workers.install()
+            # What is traced here runs once or twice: to make it fast costs more
+            # than it saves.
+            sys.modules["tensorflow"].config.optimizer.set_experimental_options(
+                {"disable_meta_optimizer": True}
             )
 
 
