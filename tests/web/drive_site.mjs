@@ -14,7 +14,7 @@ const browser = await chromium.launch({
   args: ["--headless", "--no-sandbox", "--disable-gpu", "--no-first-run"],
 });
 const site = `${settings.url}/${settings.version}`;
-const index = `${site}/docs/index.html`;
+const index = `${site}/README.html`;
 
 /** A page of a size, and what goes wrong on it. */
 async function open(width) {
@@ -94,7 +94,7 @@ async function versions(page) {
   await select.waitFor();
   const names = await select.locator("option").allTextContents();
   await select.selectOption(settings.other);
-  await page.waitForURL(`**/${settings.other}/docs/index.html`);
+  await page.waitForURL(`**/${settings.other}/README.html`);
   return names;
 }
 
