@@ -25,6 +25,10 @@ def plot_heatmap(
 ) -> Any:
     """Draws the encoding by position and dimension: low ones change fast.
 
+    >>> import keras_posenc as kp
+    >>> from keras_posenc import analysis
+    >>> axes = analysis.plot_heatmap(kp.PositionalEncoding(), 100, 64)
+
     Args:
         encoding: A layer of the input, or an array, as for `encoding_vectors`.
         length: How many positions.
