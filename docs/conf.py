@@ -81,7 +81,7 @@ toc_object_entries_show_parents = "hide"
 
 # Look
 html_theme = "furo"
-pygments_dark_style = "github-dark"
+pygments_dark_style = "one-dark"
 html_title = f"keras_posenc {release}"
 html_favicon = "_static/favicon.svg"
 html_extra_path = ["_root"]
