@@ -396,7 +396,7 @@ def exporting_rows(rows: Sequence[Any]) -> list[list[str]]:
                 row["format"],
                 f"{first:.1f}",
                 f"{keras_first:.1f}",
-                f"{(first - 2) / keras_first:.2f}",
+                f"{max(first - 2, 0) / keras_first:.2f}",
                 f"{later:.1f}",
                 f"{keras_later:.1f}",
                 f"{later / keras_later:.2f}",

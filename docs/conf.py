@@ -36,7 +36,7 @@ extensions = [
     "notebooks",
     "pictures",
 ]
-root_doc = "docs/index"
+root_doc = "README"
 include_patterns = [
     "*.md",
     "benchmarks/NOTES.md",
@@ -81,6 +81,7 @@ toc_object_entries_show_parents = "hide"
 
 # Look
 html_theme = "furo"
+pygments_dark_style = "one-dark"
 html_title = f"keras_posenc {release}"
 html_favicon = "_static/favicon.svg"
 html_extra_path = ["_root"]
@@ -111,3 +112,13 @@ if repository:
         "source_directory": "",
     }
 copybutton_exclude = ".linenos, .gp, .go"
+
+
+def setup(app):
+    """The start page is the README, with the site's menu after it."""
+
+    def add_menu(_, page, text):
+        if page == root_doc:
+            text[0] += (DOCS / "_menu.md").read_text("utf-8")
+
+    app.connect("source-read", add_menu)

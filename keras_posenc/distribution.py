@@ -25,6 +25,21 @@ def layout_map(
 ) -> keras.distribution.LayoutMap:
     """Returns which variables of a model are sharded over a mesh, and how.
 
+    >>> import keras
+    >>> import keras_posenc as kp
+    >>> model = kp.TransformerEncoderModel(
+    ...     50, d_model=8, num_layers=1, num_heads=2, intermediate_dim=16
+    ... )
+    >>> mesh = keras.distribution.DeviceMesh(
+    ...     (1, 2), ["batch", "model"], ["cpu:0", "cpu:1"]
+    ... )
+    >>> layouts = kp.distribution.layout_map(model, mesh)
+    >>> for path, layout in layouts.items():
+    ...     if "query" in path:
+    ...         print(path, layout.axes)
+    encoder/block_0/attention/query_key_value/kernel (None, 'model')
+    encoder/block_0/attention/query_key_value/bias ('model',)
+
     The layout is derived from the types of layers, not from names. Of each
     pair of projections the first is sharded by columns and the second by rows,
     so that the activations between them are sharded too:
@@ -66,22 +81,6 @@ def layout_map(
         ValueError: The mesh is not Keras's or has no such axis, a layer is not
             built, a variable has a quantization other than int8, or two
             variables have the same path, for want of names of layers.
-
-    Example:
-    >>> import keras
-    >>> import keras_posenc as kp
-    >>> model = kp.TransformerEncoderModel(
-    ...     50, d_model=8, num_layers=1, num_heads=2, intermediate_dim=16
-    ... )
-    >>> mesh = keras.distribution.DeviceMesh(
-    ...     (1, 2), ["batch", "model"], ["cpu:0", "cpu:1"]
-    ... )
-    >>> layouts = kp.distribution.layout_map(model, mesh)
-    >>> for path, layout in layouts.items():
-    ...     if "query" in path:
-    ...         print(path, layout.axes)
-    encoder/block_0/attention/query_key_value/kernel (None, 'model')
-    encoder/block_0/attention/query_key_value/bias ('model',)
 
     References:
         - [Shoeybi et al., 2019](https://arxiv.org/abs/1909.08053)
@@ -180,6 +179,14 @@ def _axes_of(variable: Any, layer: Any, way: str, axis: str) -> tuple[Any, ...]:
 def save_gathered(model: Any, path: Any) -> Path:
     """Saves a model whose variables are sharded over several processes.
 
+    >>> import tempfile
+    >>> import keras
+    >>> import keras_posenc as kp
+    >>> model = keras.Sequential([keras.Input((3,)), keras.layers.Dense(2)])
+    >>> folder = tempfile.mkdtemp()
+    >>> kp.distribution.save_gathered(model, f"{folder}/model.keras").name
+    'model.keras'
+
     Every process calls it, at the same point. Variables are gathered one after
     another: each device holds one of them completely for a moment, and the
     host of process 0 all of them. Process 0 writes a temporary file and renames
@@ -202,15 +209,6 @@ def save_gathered(model: Any, path: Any) -> Path:
         ValueError: The path has another ending.
         Exception: On process 0, whatever Keras raised.
         RuntimeError: On every other process: writing failed on process 0.
-
-    Example:
-    >>> import tempfile
-    >>> import keras
-    >>> import keras_posenc as kp
-    >>> model = keras.Sequential([keras.Input((3,)), keras.layers.Dense(2)])
-    >>> folder = tempfile.mkdtemp()
-    >>> kp.distribution.save_gathered(model, f"{folder}/model.keras").name
-    'model.keras'
     """
     path = Path(path).expanduser()
     if path.suffix != ".keras":
@@ -263,6 +261,14 @@ def save_gathered(model: Any, path: Any) -> Path:
 def restore_checkpoint(model: Any, directory: Any) -> int:
     """Loads the latest checkpoint of `keras.callbacks.OrbaxCheckpoint`.
 
+    >>> import keras
+    >>> import keras_posenc as kp
+    >>> model = keras.Sequential([keras.Input((3,)), keras.layers.Dense(2)])
+    >>> model.compile("adam", "mse")
+    >>> restore = kp.distribution.restore_checkpoint
+    >>> restore(model, "checkpoints")  # doctest: +SKIP
+    0
+
     Weights, the optimizer's state and the states of seed generators, such as
     those of dropouts, are restored on whatever devices and processes the model
     is on now. Keras's own `model.load_weights` silently leaves out what it
@@ -286,15 +292,6 @@ def restore_checkpoint(model: Any, directory: Any) -> int:
             is not JAX, the model is not built or not compiled, processes see
             different checkpoints, or the latest one is incomplete, of another
             model (the message names the variables), or within an epoch.
-
-    Example:
-    >>> import keras
-    >>> import keras_posenc as kp
-    >>> model = keras.Sequential([keras.Input((3,)), keras.layers.Dense(2)])
-    >>> model.compile("adam", "mse")
-    >>> restore = kp.distribution.restore_checkpoint
-    >>> restore(model, "checkpoints")  # doctest: +SKIP
-    0
     """
     directory = _folder(directory)
     if keras.config.backend() != "jax":

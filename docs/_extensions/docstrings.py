@@ -16,7 +16,6 @@ LINK = re.compile(r"\[([^\]`]+)\]\(\s*(https?://[^)\s]+)\s*\)")
 CODE = re.compile(r"(?<!`)`([^`]+)`(?=(.?))", re.DOTALL)
 # Napoleon knows a section by nothing standing behind its name, and by what is
 # indented below it.
-EXAMPLE = re.compile(r"(?m)^Example:\n(?=>>>)")
 MORE = re.compile(r"(?m)^( *)(Call arguments): (those[^:]+):\n(?=\1 )")
 NAME = re.compile(r"([A-Z]\w*|\w+_\w+|keras_posenc)(\.\w+)*")
 
@@ -34,7 +33,6 @@ def _code(found: re.Match[str]) -> str:
 
 def to_rest(text: str) -> str:
     """What is a link or code in Markdown; examples stay as they are."""
-    text = EXAMPLE.sub(r".. rubric:: Example\n\n", text)
     text = MORE.sub(r"\1\2 are \3:\n\n\1\2:\n", text)
     prose = re.split(r"(?m)^(\s*(?:>>>|\.\.\.).*\n?)", text)
     for index in range(0, len(prose), 2):

@@ -1,5 +1,5 @@
-// Lets long names in tables break between their words. Shows each row of a table
-// that is wider than its place as a list, so that nothing of it is out of sight.
+// Lets calls and paths in tables break, never a name. Shows each row of a table that
+// is wider than its place as a list, so that nothing of it is out of sight.
 "use strict";
 
 const tables = document.querySelectorAll("article .table-wrapper > table");
@@ -10,7 +10,7 @@ for (const table of tables) {
 }
 
 for (const name of document.querySelectorAll("article td:not(:first-child) code .pre"))
-  name.innerHTML = name.innerHTML.replace(/([._(\/])(?=\w)|([a-z])(?=[A-Z])/g, "$&<wbr>");
+  name.innerHTML = name.innerHTML.replace(/[(\/](?=\w)/g, "$&<wbr>");
 
 function fit() {
   for (const table of tables) {

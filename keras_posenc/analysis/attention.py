@@ -19,6 +19,11 @@ _BLANKS = str.maketrans({" ": "␣", "\n": "⏎", "\r": "⏎", "\t": "⇥"})
 def token_labels(tokenizer: Any, ids: Sequence[int]) -> list[str]:
     """Returns the label of each id.
 
+    >>> import keras_posenc as kp
+    >>> from keras_posenc.analysis import token_labels
+    >>> token_labels(kp.CharacterTokenizer("ab "), [2, 4, 6, 5, 3])
+    ['<start>', 'a', '␣', 'b', '<end>']
+
     Args:
         tokenizer: A tokenizer of this package, or a layer with `detokenize`
             and `vocabulary_size`; None gives the numbers.
@@ -28,12 +33,6 @@ def token_labels(tokenizer: Any, ids: Sequence[int]) -> list[str]:
         The text of each id; `<start>`, `<end>` and `<unknown>` for those; and
         `#7` for an id that is not a text by itself, such as one byte of a
         longer character, or that is not in the vocabulary.
-
-    Example:
-        >>> import keras_posenc as kp
-        >>> from keras_posenc.analysis import token_labels
-        >>> token_labels(kp.CharacterTokenizer("ab "), [2, 4, 6, 5, 3])
-        ['<start>', 'a', '␣', 'b', '<end>']
     """
     if tokenizer is None:
         return [str(each) for each in ids]
@@ -130,6 +129,16 @@ def attention_map(
 ) -> AttentionMap:
     """Returns what a Transformer attends to, for a source and a target.
 
+    >>> import keras_posenc as kp
+    >>> from keras_posenc.analysis import attention_map
+    >>> model = kp.Transformer(
+    ...     9, d_model=8, num_layers=2, num_heads=4, intermediate_dim=8
+    ... )
+    >>> generator = kp.Generator(model, start_id=2, end_ids=3)
+    >>> found = attention_map(generator, [5, 6, 7], [8, 4])
+    >>> found.weights.shape, found.queries, found.keys
+    ((2, 4, 3, 3), ['8', '4', '3'], ['5', '6', '7'])
+
     Args:
         generator: A `Generator` of a `Transformer`.
         source: A text, or ids `(seq,)` where there is no source tokenizer.
@@ -143,17 +152,6 @@ def attention_map(
 
     Raises:
         ValueError: Another model, an empty text, or an unknown kind.
-
-    Example:
-        >>> import keras_posenc as kp
-        >>> from keras_posenc.analysis import attention_map
-        >>> model = kp.Transformer(
-        ...     9, d_model=8, num_layers=2, num_heads=4, intermediate_dim=8
-        ... )
-        >>> generator = kp.Generator(model, start_id=2, end_ids=3)
-        >>> found = attention_map(generator, [5, 6, 7], [8, 4])
-        >>> found.weights.shape, found.queries, found.keys
-        ((2, 4, 3, 3), ['8', '4', '3'], ['5', '6', '7'])
 
     References:
         - [Vaswani et al., 2017](https://arxiv.org/abs/1706.03762), figures 3

@@ -25,6 +25,10 @@ def plot_heatmap(
 ) -> Any:
     """Draws the encoding by position and dimension: low ones change fast.
 
+    >>> import keras_posenc as kp
+    >>> from keras_posenc import analysis
+    >>> axes = analysis.plot_heatmap(kp.PositionalEncoding(), 100, 64)
+
     Args:
         encoding: A layer of the input, or an array, as for `encoding_vectors`.
         length: How many positions.
@@ -291,6 +295,13 @@ def plot_attention(
 def plot_quantization(found: Any, *, ax: Any = None) -> Any:
     """Draws what each weight loses in each mode, and which mode it got.
 
+    >>> import keras_posenc as kp
+    >>> from keras_posenc import analysis
+    >>> found = kp.quantize(
+    ...     model, "m.tflite", samples=texts
+    ... )  # doctest: +SKIP
+    >>> ax = analysis.plot_quantization(found)  # doctest: +SKIP
+
     Args:
         found: What `keras_posenc.quantize` returns.
         ax: Matplotlib axes to draw on; by default those of a new figure.
@@ -303,14 +314,6 @@ def plot_quantization(found: Any, *, ax: Any = None) -> Any:
     Raises:
         ImportError: matplotlib is not installed.
         ValueError: No weight was measured, or it is something else.
-
-    Example:
-    >>> import keras_posenc as kp
-    >>> from keras_posenc import analysis
-    >>> found = kp.quantize(
-    ...     model, "m.tflite", samples=texts
-    ... )  # doctest: +SKIP
-    >>> ax = analysis.plot_quantization(found)  # doctest: +SKIP
     """
     weights = getattr(found, "weights", None)
     if not weights or not hasattr(found, "quantization"):

@@ -44,6 +44,11 @@ FloatArray = npt.NDArray[np.float64]
 def encoding_vectors(encoding: Any, length: int, dim: int) -> FloatArray:
     """Returns the vectors that an encoding of the input gives positions.
 
+    >>> import keras_posenc as kp
+    >>> from keras_posenc.analysis import encoding_vectors
+    >>> encoding_vectors(kp.PositionalEncoding(), 3, 2).round(2).tolist()
+    [[0.0, 1.0], [0.84, 0.54], [0.91, -0.42]]
+
     Args:
         encoding: A layer of the input, such as `PositionalEncoding`, whatever
             its `merge_mode`; or an array of shape `(length, dim)` already.
@@ -55,12 +60,6 @@ def encoding_vectors(encoding: Any, length: int, dim: int) -> FloatArray:
 
     Raises:
         ValueError: Neither a layer that encodes its input nor such an array.
-
-    Example:
-    >>> import keras_posenc as kp
-    >>> from keras_posenc.analysis import encoding_vectors
-    >>> encoding_vectors(kp.PositionalEncoding(), 3, 2).round(2).tolist()
-    [[0.0, 1.0], [0.84, 0.54], [0.91, -0.42]]
     """
     length = check_positive_int("length", length)
     dim = check_positive_int("dim", dim)
@@ -100,6 +99,11 @@ def score_matrix(
 ) -> FloatArray:
     """Returns the scores of positions inside attention for identical tokens.
 
+    >>> import keras_posenc as kp
+    >>> from keras_posenc.analysis import score_matrix
+    >>> score_matrix(kp.AlibiBias(), 3, 4, num_heads=1)[0, 0].tolist()
+    [2.0, 1.99609375, 1.9921875]
+
     Queries and keys are ones, so that scores depend on positions only; without
     positions all are `sqrt(dim)`.
 
@@ -119,12 +123,6 @@ def score_matrix(
     Raises:
         ValueError: Not an `AttentionPosition`, one of contents, or one that
             takes other positions.
-
-    Example:
-    >>> import keras_posenc as kp
-    >>> from keras_posenc.analysis import score_matrix
-    >>> score_matrix(kp.AlibiBias(), 3, 4, num_heads=1)[0, 0].tolist()
-    [2.0, 1.99609375, 1.9921875]
     """
     if not isinstance(position, AttentionPosition):
         raise ValueError(
@@ -195,6 +193,10 @@ def shift_matrix(
 ) -> npt.NDArray[np.float64]:
     """Returns the matrix `M_k` with `PE(p + k) = M_k @ PE(p)` for every `p`.
 
+    >>> from keras_posenc.analysis import shift_matrix
+    >>> shift_matrix(1, 2).round(3).tolist()
+    [[0.54, 0.841], [-0.841, 0.54]]
+
     It rotates each pair of a sine and a cosine by the angle `k w_j`, which
     does not depend on the position: condition 4 of a good encoding.
 
@@ -210,11 +212,6 @@ def shift_matrix(
 
     Raises:
         ValueError: An odd width, or another invalid argument.
-
-    Example:
-    >>> from keras_posenc.analysis import shift_matrix
-    >>> shift_matrix(1, 2).round(3).tolist()
-    [[0.54, 0.841], [-0.841, 0.54]]
 
     References:
         - [Vaswani et al., 2017](https://arxiv.org/abs/1706.03762), section 3.5
@@ -302,6 +299,14 @@ def properties(
 ) -> Properties:
     """Measures an encoding against the conditions of a good one.
 
+    >>> import keras_posenc as kp
+    >>> from keras_posenc.analysis import properties
+    >>> found = properties(kp.PositionalEncoding(), length=5, dim=6)
+    >>> round(found.neighbor_distance, 4), round(found.norm, 4)
+    (0.96, 1.7321)
+    >>> round(float(found.similarity[1]), 4)
+    2.5392
+
     Args:
         encoding: A layer that encodes its input, such as `PositionalEncoding`;
             an `AttentionPosition`; or an array `(length, dim)`.
@@ -317,15 +322,6 @@ def properties(
 
     Raises:
         ValueError: An invalid argument.
-
-    Example:
-    >>> import keras_posenc as kp
-    >>> from keras_posenc.analysis import properties
-    >>> found = properties(kp.PositionalEncoding(), length=5, dim=6)
-    >>> round(found.neighbor_distance, 4), round(found.norm, 4)
-    (0.96, 1.7321)
-    >>> round(float(found.similarity[1]), 4)
-    2.5392
     """
     length = check_positive_int("length", length)
     shift = check_positive_int("shift", shift)
@@ -454,17 +450,16 @@ SCHEMES: dict[str, Callable[[int], keras.Layer]] = {
 def make_scheme(name: str, length: int) -> keras.Layer:
     """Returns a layer of a kind of position.
 
+    >>> from keras_posenc.analysis import make_scheme
+    >>> type(make_scheme("rotary", 128)).__name__
+    'RotaryEmbedding'
+
     Args:
         name: One of `SCHEMES`.
         length: The longest sequence, for kinds that need to know.
 
     Raises:
         ValueError: An unknown name.
-
-    Example:
-    >>> from keras_posenc.analysis import make_scheme
-    >>> type(make_scheme("rotary", 128)).__name__
-    'RotaryEmbedding'
     """
     return SCHEMES[check_choice("scheme", name, tuple(SCHEMES))](length)
 
@@ -512,6 +507,11 @@ def compare(
 ) -> Comparison:
     """Measures every kind of position against the conditions of a good one.
 
+    >>> from keras_posenc import analysis
+    >>> found = analysis.compare(length=9, dim=4, verbose=False)
+    >>> round(found.schemes["sinusoidal"].norm, 4)
+    1.4142
+
     Learned positions are measured with their random initial weights: seed
     Keras to get the same numbers again.
 
@@ -525,12 +525,6 @@ def compare(
 
     Raises:
         ValueError: A length or a width that some kind of position cannot have.
-
-    Example:
-    >>> from keras_posenc import analysis
-    >>> found = analysis.compare(length=9, dim=4, verbose=False)
-    >>> round(found.schemes["sinusoidal"].norm, 4)
-    1.4142
     """
     if check_integer("length", length) < 2:
         raise ValueError(f"`length` must be above 1. Received: length={length}")

@@ -40,6 +40,13 @@ def from_keras_hub(
 ) -> TransformerEncoderModel:
     """Returns a model with the weights and outputs of a keras-hub backbone.
 
+    >>> import keras_posenc as kp
+    >>> import keras_hub  # doctest: +SKIP
+    >>> backbone = keras_hub.models.BertBackbone.from_preset(
+    ...     "bert_tiny_en_uncased"
+    ... )  # doctest: +SKIP
+    >>> model = kp.from_keras_hub(backbone)  # doctest: +SKIP
+
     For `BertBackbone`, `DistilBertBackbone`, `RobertaBackbone` and
     `XLMRobertaBackbone`. Every value of the backbone's config is used or must
     have one value. Every weight is used, except those of BERT's pooler, and of
@@ -59,14 +66,6 @@ def from_keras_hub(
     Raises:
         ValueError: The backbone is of another class, or has a value or a
             weight that is not supported, such as those of LoRA.
-
-    Example:
-        >>> import keras_posenc as kp
-        >>> import keras_hub  # doctest: +SKIP
-        >>> backbone = keras_hub.models.BertBackbone.from_preset(
-        ...     "bert_tiny_en_uncased"
-        ... )  # doctest: +SKIP
-        >>> model = kp.from_keras_hub(backbone)  # doctest: +SKIP
     """
     kind = type(backbone).__name__
     is_theirs = type(backbone).__module__.partition(".")[0] == "keras_hub"

@@ -62,6 +62,22 @@ _MOST_KEPT = 8  # generators with other options
 class PretrainedGenerator(Generator):
     """A `Generator` that keeps what a checkpoint says of generating.
 
+    >>> import keras_posenc as kp
+    >>> model = kp.PretrainedGenerator(  # load_hugging_face makes others
+    ...     kp.TransformerDecoderModel(
+    ...         260, d_model=8, num_layers=1, num_heads=2,
+    ...         intermediate_dim=8,
+    ...     ),
+    ...     source_tokenizer=kp.ByteTokenizer(add_end=False),
+    ...     chat_template="<user>{{ messages[-1].content }}<model>",
+    ... )
+    >>> chat = [{"role": "user", "content": "Hi"}]
+    >>> model.prompt_of(chat)
+    '<user>Hi<model>'
+    >>> reply = model.stream_chat(chat, max_new_tokens=3)
+    >>> "".join(reply) == model.chat(chat, max_new_tokens=3)
+    True
+
     `load_hugging_face` makes it from a decoder, which continues texts, or from
     an encoder and a decoder, which makes texts of others, such as
     translations. It generates as transformers does with the folder's
@@ -85,23 +101,6 @@ class PretrainedGenerator(Generator):
         name: Name of the model.
         trainable: Whether its weights train.
         **options: See `TransformersDecoding`.
-
-    Example:
-        >>> import keras_posenc as kp
-        >>> model = kp.PretrainedGenerator(  # load_hugging_face makes others
-        ...     kp.TransformerDecoderModel(
-        ...         260, d_model=8, num_layers=1, num_heads=2,
-        ...         intermediate_dim=8,
-        ...     ),
-        ...     source_tokenizer=kp.ByteTokenizer(add_end=False),
-        ...     chat_template="<user>{{ messages[-1].content }}<model>",
-        ... )
-        >>> chat = [{"role": "user", "content": "Hi"}]
-        >>> model.prompt_of(chat)
-        '<user>Hi<model>'
-        >>> reply = model.stream_chat(chat, max_new_tokens=3)
-        >>> "".join(reply) == model.chat(chat, max_new_tokens=3)
-        True
     """
 
     def __init__(

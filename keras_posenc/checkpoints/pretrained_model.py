@@ -44,6 +44,11 @@ _OWN = (
 class PretrainedModel(NamedArguments, keras.Sequential):
     """A `Sequential` that keeps its labels, its prompts and its origin.
 
+    >>> import keras_posenc as kp
+    >>> model = kp.load_hugging_face("all-MiniLM-L6-v2")  # doctest: +SKIP
+    >>> model.predict(["A cat sits."]).shape  # doctest: +SKIP
+    (1, 384)
+
     `load_hugging_face` makes it from a tokenizer, unless the model takes ids,
     or from what normalizes images; `encoder`, a `TransformerEncoderModel` or
     `VisionTransformerModel`; and the layers after it.

@@ -41,6 +41,11 @@ def save_hugging_face(
 ) -> Path:
     """Writes a folder that `transformers` loads, with the same outputs.
 
+    >>> import keras_posenc as kp
+    >>> model = kp.load_hugging_face("bert-base-uncased")  # doctest: +SKIP
+    >>> kp.save_hugging_face(model, "mine")  # doctest: +SKIP
+    PosixPath('mine')
+
     Such a folder is what vLLM, llama.cpp, MLX and PEFT begin with, or their
     converters.
 
@@ -78,12 +83,6 @@ def save_hugging_face(
         ImportError: The library `safetensors` is missing.
         ValueError: Such a folder cannot hold a part of the model, which the
             message names.
-
-    Example:
-        >>> import keras_posenc as kp
-        >>> model = kp.load_hugging_face("bert-base-uncased")  # doctest: +SKIP
-        >>> kp.save_hugging_face(model, "mine")  # doctest: +SKIP
-        PosixPath('mine')
     """
     named = Path(folder).expanduser()
     path = named.resolve()  # a link stays

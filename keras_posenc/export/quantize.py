@@ -83,13 +83,14 @@ def quantize(
 ) -> QuantizedModel:
     """Exports the smallest LiteRT or ONNX file that keeps a share of quality.
 
+    >>> found = kp.quantize(model, "s.tflite", samples=texts)  # doctest: +SKIP
+
     A file passes if its verification does, with limits by `keep`: of scores,
     the share `keep` of samples has the model's class; each vector has a cosine
     of at least `keep` with the model's; the error of an output is at most
     `1 - keep` of what it varies; the perplexity of a generator is at most
-    `1 / keep` times the model's. Every second sample is held out to verify the
-    file that is published; the others choose it. So the quality may be lower on
-    inputs of another kind than your samples.
+    `1 / keep` times the model's. Every second sample verifies the published
+    file; the others choose it. Inputs of another kind may lose more.
 
     The modes of an ONNX file are int8 and float32. Of a LiteRT file each weight
     may have its own: int4, int8, int8-weights, float16 or float32. That takes

@@ -47,6 +47,17 @@ _NAMES = ("text", "noise", "search", "detokenize")
 class Generator(NamedArguments, keras.Model):
     """Generates texts from texts, with a model of the next token.
 
+    >>> import keras_posenc as kp
+    >>> model = kp.Transformer(
+    ...     20, d_model=16, num_layers=1, num_heads=2, intermediate_dim=32
+    ... )
+    >>> generator = kp.Generator(
+    ...     model, max_length=8, beams=4, start_id=2, end_ids=3
+    ... )
+    >>> outputs = generator.predict([[5, 6, 7, 3]], verbose=0)
+    >>> outputs["ids"].shape, outputs["score"].shape
+    ((1, 8), (1,))
+
     A Functional model. With tokenizers it takes `text`, strings `(batch,)`,
     and returns a dict of `text`, strings `(batch,)`, and `score`, float32
     `(batch,)`. Without, it is the same as `from_ids`: from `ids` `(batch, seq)`
@@ -78,18 +89,6 @@ class Generator(NamedArguments, keras.Model):
     Raises:
         ValueError: An invalid argument, or two that exclude each other; a
             model whose positions cannot be cached.
-
-    Example:
-        >>> import keras_posenc as kp
-        >>> model = kp.Transformer(
-        ...     20, d_model=16, num_layers=1, num_heads=2, intermediate_dim=32
-        ... )
-        >>> generator = kp.Generator(
-        ...     model, max_length=8, beams=4, start_id=2, end_ids=3
-        ... )
-        >>> outputs = generator.predict([[5, 6, 7, 3]], verbose=0)
-        >>> outputs["ids"].shape, outputs["score"].shape
-        ((1, 8), (1,))
 
     References:
         - [Vaswani et al., 2017](https://arxiv.org/abs/1706.03762)
@@ -231,6 +230,17 @@ class Generator(NamedArguments, keras.Model):
     def step_signatures(self) -> dict[str, keras.Model]:
         """Returns two models to export, for an app that chooses tokens itself.
 
+        >>> import numpy as np
+        >>> import keras_posenc as kp
+        >>> model = kp.Transformer(
+        ...     9, d_model=8, num_layers=1, num_heads=2, intermediate_dim=8
+        ... )
+        >>> generator = kp.Generator(model, max_length=3, start_id=2)
+        >>> steps = generator.step_signatures()
+        >>> state = steps["encode"](np.array([[5, 7, 3]]))
+        >>> tuple(steps["decode"](state)["logits"].shape)
+        (1, 9)
+
         `encode` turns `ids` into everything that the first step takes.
         `decode` turns that into `logits`, float32 `(batch, vocabulary)`, of
         the next token, and the state that the next step takes, except its
@@ -242,18 +252,6 @@ class Generator(NamedArguments, keras.Model):
 
         Returns:
             A dict of Functional models, for the `signatures` of an export.
-
-        Example:
-            >>> import numpy as np
-            >>> import keras_posenc as kp
-            >>> model = kp.Transformer(
-            ...     9, d_model=8, num_layers=1, num_heads=2, intermediate_dim=8
-            ... )
-            >>> generator = kp.Generator(model, max_length=3, start_id=2)
-            >>> steps = generator.step_signatures()
-            >>> state = steps["encode"](np.array([[5, 7, 3]]))
-            >>> tuple(steps["decode"](state)["logits"].shape)
-            (1, 9)
         """
         return step_models(self.search, self.name)
 
@@ -414,6 +412,15 @@ class Generator(NamedArguments, keras.Model):
     def stream(self, text: Any, *, noise: Any = None) -> Stream:
         """Generates for one text, and yields tokens as they are chosen.
 
+        >>> import keras_posenc as kp
+        >>> model = kp.TransformerDecoderModel(
+        ...     9, d_model=8, num_layers=1, num_heads=2, intermediate_dim=8
+        ... )
+        >>> generator = kp.Generator(model, max_length=3)
+        >>> stream = generator.stream([5, 7, 2])
+        >>> len(list(stream)), stream.ended  # it has no end symbol
+        (3, False)
+
         Args:
             text: A text, or ids `(seq,)` where there is no source tokenizer.
             noise: Floats in [0, 1), `(max_length,)`, to sample with; by
@@ -430,16 +437,6 @@ class Generator(NamedArguments, keras.Model):
             ValueError: The generator has beams, whose text is known only at
                 the end; `text` or `noise` is invalid; or the model's logits
                 are NaN.
-
-        Example:
-            >>> import keras_posenc as kp
-            >>> model = kp.TransformerDecoderModel(
-            ...     9, d_model=8, num_layers=1, num_heads=2, intermediate_dim=8
-            ... )
-            >>> generator = kp.Generator(model, max_length=3)
-            >>> stream = generator.stream([5, 7, 2])
-            >>> len(list(stream)), stream.ended  # it has no end symbol
-            (3, False)
         """
         self._check_streams()
         if self.source_tokenizer is not None and not isinstance(text, str):

@@ -21,6 +21,13 @@ def get_angles(
 ) -> Any:
     """Computes angles of the sinusoidal encoding in float32, as tutorials do.
 
+    >>> import keras_posenc as kp
+    >>> angles = kp.get_angles([[0], [1]], [[0, 1, 2, 3]], 4)
+    >>> [[float(angle) for angle in row] for row in angles][0]
+    [0.0, 0.0, 0.0, 0.0]
+    >>> tuple(angles.shape)
+    (2, 4)
+
     `angle = position / max_wavelength ** (2 * (i // 2) / d_model)`: columns
     `2 j` and `2 j + 1` share one frequency. A float32 angle is off by about
     `position * 2 ** -24` radians, which is why `PositionalEncoding` does not
@@ -35,14 +42,6 @@ def get_angles(
 
     Returns:
         Angles in radians, float32, of the broadcast shape.
-
-    Example:
-    >>> import keras_posenc as kp
-    >>> angles = kp.get_angles([[0], [1]], [[0, 1, 2, 3]], 4)
-    >>> [[float(angle) for angle in row] for row in angles][0]
-    [0.0, 0.0, 0.0, 0.0]
-    >>> tuple(angles.shape)
-    (2, 4)
 
     References:
         - [Vaswani et al., 2017](https://arxiv.org/abs/1706.03762)
@@ -66,6 +65,13 @@ def positional_encoding(
 ) -> Any:
     """Returns the sinusoidal encoding of the positions `0 ... position - 1`.
 
+    >>> import keras_posenc as kp
+    >>> encoding = kp.positional_encoding(50, 512)
+    >>> tuple(encoding.shape)
+    (1, 50, 512)
+    >>> [float(x) for x in encoding[0, 0, :4]]
+    [0.0, 1.0, 0.0, 1.0]
+
     Computed in float64 and rounded once to `dtype`.
 
     Args:
@@ -82,14 +88,6 @@ def positional_encoding(
 
     Raises:
         ValueError: An argument outside the ranges above.
-
-    Example:
-    >>> import keras_posenc as kp
-    >>> encoding = kp.positional_encoding(50, 512)
-    >>> tuple(encoding.shape)
-    (1, 50, 512)
-    >>> [float(x) for x in encoding[0, 0, :4]]
-    [0.0, 1.0, 0.0, 1.0]
 
     References:
         - [Vaswani et al., 2017](https://arxiv.org/abs/1706.03762)

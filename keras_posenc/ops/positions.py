@@ -56,6 +56,12 @@ def _from_start(start_index: Any, positions: Any) -> Any:
 def positions_from_mask(mask: Any) -> Any:
     """Counts only the unmasked tokens of each row.
 
+    >>> from keras import ops
+    >>> import keras_posenc as kp
+    >>> mask = ops.convert_to_tensor([[False, False, True, True, True]])
+    >>> ops.convert_to_numpy(kp.positions.positions_from_mask(mask)).tolist()
+    [[0, 0, 0, 1, 2]]
+
     The first unmasked token has position 0, whatever padding is before it. A
     masked token has the position of the last unmasked token before it (0 if
     there is none).
@@ -68,13 +74,6 @@ def positions_from_mask(mask: Any) -> Any:
 
     Raises:
         ValueError: The mask has another rank, or is of floats.
-
-    Example:
-    >>> from keras import ops
-    >>> import keras_posenc as kp
-    >>> mask = ops.convert_to_tensor([[False, False, True, True, True]])
-    >>> ops.convert_to_numpy(kp.positions.positions_from_mask(mask)).tolist()
-    [[0, 0, 0, 1, 2]]
     """
     mask = _check_rows("mask", mask)
     check_mask("mask", mask)
@@ -84,6 +83,13 @@ def positions_from_mask(mask: Any) -> Any:
 
 def positions_from_segments(segment_ids: Any) -> Any:
     """Counts positions from 0 again in each segment of a packed row.
+
+    >>> from keras import ops
+    >>> import keras_posenc as kp
+    >>> segments = ops.convert_to_tensor([[1, 1, 1, 2, 2, 0]])
+    >>> positions = kp.positions.positions_from_segments(segments)
+    >>> ops.convert_to_numpy(positions).tolist()
+    [[0, 1, 2, 0, 1, 0]]
 
     Segments are contiguous: a segment starts wherever the id changes, so an id
     that occurs again later starts a new segment.
@@ -97,14 +103,6 @@ def positions_from_segments(segment_ids: Any) -> Any:
 
     Raises:
         ValueError: Segments of another rank or of floats, or symbolic ones.
-
-    Example:
-    >>> from keras import ops
-    >>> import keras_posenc as kp
-    >>> segments = ops.convert_to_tensor([[1, 1, 1, 2, 2, 0]])
-    >>> positions = kp.positions.positions_from_segments(segments)
-    >>> ops.convert_to_numpy(positions).tolist()
-    [[0, 1, 2, 0, 1, 0]]
     """
     if isinstance(segment_ids, keras.KerasTensor):
         raise ValueError(

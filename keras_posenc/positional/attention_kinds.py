@@ -86,6 +86,11 @@ _HOOKS = (
 class CombinedPosition(OwnPosition):
     """Uses several positions in the same attention.
 
+    >>> import keras_posenc as kp
+    >>> kinds = ["rotary", kp.positions.ForgettingBias()]
+    >>> position = kp.positions.CombinedPosition(kinds)
+    >>> layer = kp.SelfAttention(4, attention=position)
+
     Rotations follow one another, in the given order; terms of the scores, and
     additions to the outputs, are summed. `PolarEmbedding`, which makes queries
     and keys wider, comes first.
@@ -99,12 +104,6 @@ class CombinedPosition(OwnPosition):
         ValueError: Not a list of at least two positions; a position twice;
             two with the hook `steps`; or one that widens queries and keys after
             another one, or together with one that has the hook `values`.
-
-    Example:
-    >>> import keras_posenc as kp
-    >>> kinds = ["rotary", kp.positions.ForgettingBias()]
-    >>> position = kp.positions.CombinedPosition(kinds)
-    >>> layer = kp.SelfAttention(4, attention=position)
     """
 
     def __init__(

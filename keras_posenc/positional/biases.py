@@ -70,6 +70,12 @@ def log_gates(x: Any) -> Any:
 class AlibiBias(_Bias):
     """Scores fall linearly with the distance, with a slope for each head.
 
+    >>> import numpy as np
+    >>> import keras_posenc as kp
+    >>> layer = kp.SelfAttention(12, attention=kp.AlibiBias())
+    >>> tuple(layer(np.ones((2, 10, 24), "float32")).shape)
+    (2, 10, 24)
+
     Head `h` of `n` has the slope `2 ** (-alibi_bias_max * h / n)`, counted
     from 1; numbers of heads that are not a power of two have the slopes of the
     published code. The layer has no weights and works for any length. Distances
@@ -82,13 +88,6 @@ class AlibiBias(_Bias):
             in an encoder. If False, later keys have distance 0: for use with
             `use_causal_mask=True`, where it has no effect.
         **kwargs: As for `keras.Layer`: `name`, `dtype`, `trainable`.
-
-    Example:
-    >>> import numpy as np
-    >>> import keras_posenc as kp
-    >>> layer = kp.SelfAttention(12, attention=kp.AlibiBias())
-    >>> tuple(layer(np.ones((2, 10, 24), "float32")).shape)
-    (2, 10, 24)
 
     References:
         - [Press et al., 2021](https://arxiv.org/abs/2108.12409)
@@ -136,6 +135,10 @@ def alibi_slopes(num_heads: int, alibi_bias_max: float = 8.0) -> np.ndarray:
 class KerpleBias(_Bias):
     """Scores fall with the distance, along a curve that each head learns.
 
+    >>> import keras_posenc as kp
+    >>> position = kp.positions.KerpleBias()
+    >>> layer = kp.SelfAttention(4, attention=position)
+
     `-scale * log(1 + rate * distance)`, or `-scale * distance ** exponent`,
     with two numbers for each head, for any length. Scale and rate are
     exponentials of the weights, and the exponent is twice their sigmoid: so
@@ -151,11 +154,6 @@ class KerpleBias(_Bias):
     Raises:
         ValueError: An invalid argument, or queries of
             another number of heads than built for.
-
-    Example:
-    >>> import keras_posenc as kp
-    >>> position = kp.positions.KerpleBias()
-    >>> layer = kp.SelfAttention(4, attention=position)
 
     References:
         - [Chi et al., 2022](https://arxiv.org/abs/2205.09921)
@@ -211,6 +209,10 @@ class KerpleBias(_Bias):
 class FireBias(_Bias):
     """Computes each head's bias with a small network of the distance.
 
+    >>> import keras_posenc as kp
+    >>> position = kp.positions.FireBias()
+    >>> layer = kp.SelfAttention(4, attention=position)
+
     The network's input is `log(1 + c distance) / log(1 + c reach)`, a number
     from 0 to 1 for a text of any length. `reach` is how far the query could
     look back, which is its own position, or a learned threshold if that is
@@ -236,11 +238,6 @@ class FireBias(_Bias):
     Raises:
         ValueError: An invalid argument, or queries of
             another number of heads than built for.
-
-    Example:
-    >>> import keras_posenc as kp
-    >>> position = kp.positions.FireBias()
-    >>> layer = kp.SelfAttention(4, attention=position)
 
     References:
         - [Li et al., 2023](https://arxiv.org/abs/2310.04418)
@@ -309,6 +306,14 @@ class FireBias(_Bias):
 class RelativePositionBias(_Bias):
     """Adds a learned number to each score, by bucket of distances and head.
 
+    >>> import numpy as np
+    >>> import keras_posenc as kp
+    >>> encoder = kp.TransformerEncoder(
+    ...     2, num_heads=4, attention=kp.RelativePositionBias()
+    ... )
+    >>> tuple(encoder(np.ones((2, 10, 64), "float32")).shape)
+    (2, 10, 64)
+
     Half of the buckets hold one distance each, the others ranges that grow
     geometrically; the last one holds `max_distance` and all beyond. T5 shares
     one such layer between all its blocks. Float positions count by the whole
@@ -328,15 +333,6 @@ class RelativePositionBias(_Bias):
     Raises:
         ValueError: An invalid argument, or queries of
             another number of heads than built for.
-
-    Example:
-    >>> import numpy as np
-    >>> import keras_posenc as kp
-    >>> encoder = kp.TransformerEncoder(
-    ...     2, num_heads=4, attention=kp.RelativePositionBias()
-    ... )
-    >>> tuple(encoder(np.ones((2, 10, 64), "float32")).shape)
-    (2, 10, 64)
 
     References:
         - [Raffel et al., 2019](https://arxiv.org/abs/1910.10683)
@@ -420,6 +416,10 @@ class RelativePositionBias(_Bias):
 class RelativePositionEmbedding(_Bias):
     """Adds learned vectors of the distance to keys and values.
 
+    >>> import keras_posenc as kp
+    >>> position = kp.positions.RelativePositionEmbedding(16)
+    >>> layer = kp.SelfAttention(4, attention=position)
+
     The score of a query and a key gains `query · a[distance]`, and the output
     for a query gains the weighted sum of `b[distance]`. Distances are clipped
     to `max_distance` on both sides, and all heads share the tables. No tensor
@@ -437,11 +437,6 @@ class RelativePositionEmbedding(_Bias):
     Raises:
         ValueError: An invalid argument, or queries of
             another width than built for.
-
-    Example:
-    >>> import keras_posenc as kp
-    >>> position = kp.positions.RelativePositionEmbedding(16)
-    >>> layer = kp.SelfAttention(4, attention=position)
 
     References:
         - [Shaw et al., 2018](https://arxiv.org/abs/1803.02155)
@@ -509,6 +504,10 @@ class RelativePositionEmbedding(_Bias):
 class DisentangledBias(_Bias):
     """Adds scores between contents and distances, for query and for key.
 
+    >>> import keras_posenc as kp
+    >>> position = kp.positions.DisentangledBias(16, max_distance=64)
+    >>> attention = kp.SelfAttention(4, attention=position)
+
     Each bucket of distances has two learned vectors for each head. The score
     of a query and a key gains the product of the query with the first vector
     of their bucket, and of the key with the second one. On each side,
@@ -527,11 +526,6 @@ class DisentangledBias(_Bias):
     Raises:
         ValueError: An invalid argument, or queries of another
             shape than built for.
-
-    Example:
-    >>> import keras_posenc as kp
-    >>> position = kp.positions.DisentangledBias(16, max_distance=64)
-    >>> attention = kp.SelfAttention(4, attention=position)
 
     References:
         - [He et al., 2020](https://arxiv.org/abs/2006.03654)
@@ -621,6 +615,10 @@ class DisentangledBias(_Bias):
 class TransformerXLBias(OwnPosition):
     """Adds scores of the distance: for each query, and for all queries.
 
+    >>> import keras_posenc as kp
+    >>> position = kp.positions.TransformerXLBias()
+    >>> layer = kp.SelfAttention(4, attention=position)
+
     The score `(q · k + u · k + (q + v) · W R(i - j)) / sqrt(dim)` of a query
     at `i` and a key at `j` has a content bias `u` and a position bias `v` of
     each head, and a projection `W` of the sinusoidal encoding `R` of the
@@ -641,11 +639,6 @@ class TransformerXLBias(OwnPosition):
     Raises:
         ValueError: An invalid argument, an odd width, or
             queries of another shape than built for.
-
-    Example:
-    >>> import keras_posenc as kp
-    >>> position = kp.positions.TransformerXLBias()
-    >>> layer = kp.SelfAttention(4, attention=position)
 
     References:
         - [Dai et al., 2019](https://arxiv.org/abs/1901.02860)
@@ -763,6 +756,10 @@ class TransformerXLBias(OwnPosition):
 class ContextualBias(OwnPosition):
     """Each query counts back over the keys that matter to it, such as words.
 
+    >>> import keras_posenc as kp
+    >>> position = kp.positions.ContextualBias()
+    >>> layer = kp.SelfAttention(4, attention=position)
+
     A key counts by the sigmoid of its score, and its position is the sum of
     these from the key up to the query. The score gains the product of the
     query with the learned vector of that position, interpolated between the
@@ -780,11 +777,6 @@ class ContextualBias(OwnPosition):
     Raises:
         ValueError: An invalid argument; queries of another width than built
             for; attention that is not causal.
-
-    Example:
-    >>> import keras_posenc as kp
-    >>> position = kp.positions.ContextualBias()
-    >>> layer = kp.SelfAttention(4, attention=position)
 
     References:
         - [Golovneva et al., 2024](https://arxiv.org/abs/2405.18719)
@@ -867,6 +859,10 @@ def _taken(scores: Any, index: Any) -> Any:
 class ForgettingBias(OwnPosition):
     """Scores fall by what the tokens after a key make attention forget.
 
+    >>> import keras_posenc as kp
+    >>> position = kp.positions.ForgettingBias()
+    >>> layer = kp.SelfAttention(4, attention=position)
+
     Each token has a forget gate in each head, the sigmoid of a linear function
     of the inputs of attention. A score gains the sum of the logarithms of the
     gates after its key, up to its query: a gate near 0 hides all that came
@@ -888,11 +884,6 @@ class ForgettingBias(OwnPosition):
     Raises:
         ValueError: An invalid argument; inputs of another width, or queries of
             another number of heads, than built for; cross-attention.
-
-    Example:
-    >>> import keras_posenc as kp
-    >>> position = kp.positions.ForgettingBias()
-    >>> layer = kp.SelfAttention(4, attention=position)
 
     References:
         - [Lin et al., 2025](https://arxiv.org/abs/2503.02130)

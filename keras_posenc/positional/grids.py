@@ -254,6 +254,13 @@ def _joined(encodings: Sequence[Any], reverse: bool) -> Any:
 class GridPositions(ConfiguredLayer, keras.Layer):
     """Positions of patches: their row and column, for images of any size.
 
+    >>> import numpy as np
+    >>> from keras import ops
+    >>> import keras_posenc as kp
+    >>> positions = kp.GridPositions(8, num_class_tokens=1)
+    >>> ops.convert_to_numpy(positions(np.ones((2, 16, 24, 3))))[0].tolist()
+    [[0, 0], [0, 0], [0, 1], [0, 2], [1, 0], [1, 1], [1, 2]]
+
     Give the result as `positions` to layers with a position in attention that
     takes vectors, such as `RotaryEmbedding(axes=2)`. Patches are in the order
     of `PatchEmbedding`, row by row, after the class tokens, whose positions
@@ -285,14 +292,6 @@ class GridPositions(ConfiguredLayer, keras.Layer):
     Raises:
         ValueError: An invalid argument; inputs without an axis between the
             first and the last.
-
-    Example:
-    >>> import numpy as np
-    >>> from keras import ops
-    >>> import keras_posenc as kp
-    >>> positions = kp.GridPositions(8, num_class_tokens=1)
-    >>> ops.convert_to_numpy(positions(np.ones((2, 16, 24, 3))))[0].tolist()
-    [[0, 0], [0, 0], [0, 1], [0, 2], [1, 0], [1, 1], [1, 2]]
 
     References:
         - [Siméoni et al., 2025](https://arxiv.org/abs/2508.10104) (DINOv3)

@@ -19,6 +19,19 @@ from keras_posenc.positional._merged_encoding import TokenEncoding, Tokens
 class PositionEmbedding(TokenEncoding):
     """Adds a learned vector for each position to the inputs.
 
+    >>> import keras
+    >>> import keras_posenc as kp
+    >>> layer = kp.PositionEmbedding(128)
+    >>> model = keras.Sequential([
+    ...     keras.Input((None,), dtype="int32"),
+    ...     keras.layers.Embedding(1000, 64, mask_zero=True),
+    ...     layer,
+    ... ])
+    >>> layer.count_params()
+    8192
+    >>> layer.resized(256).count_params()
+    16384
+
     A position outside the table raises `ValueError` wherever it is known: from
     the shapes, and from the values if the layer runs eagerly. In a graph,
     compiled or exported, such a token is encoded as NaN, never as another row;
@@ -50,20 +63,6 @@ class PositionEmbedding(TokenEncoding):
         ValueError: An invalid argument; inputs longer than the table, or
             positions outside it; inputs that are not of rank 3, not of a float
             dtype, or of unknown or zero width.
-
-    Example:
-    >>> import keras
-    >>> import keras_posenc as kp
-    >>> layer = kp.PositionEmbedding(128)
-    >>> model = keras.Sequential([
-    ...     keras.Input((None,), dtype="int32"),
-    ...     keras.layers.Embedding(1000, 64, mask_zero=True),
-    ...     layer,
-    ... ])
-    >>> layer.count_params()
-    8192
-    >>> layer.resized(256).count_params()
-    16384
 
     References:
         - [Gehring et al., 2017](https://arxiv.org/abs/1705.03122)

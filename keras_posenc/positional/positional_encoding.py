@@ -118,6 +118,14 @@ class PositionalEncoding(TokenEncoding):
 class IndexEncoding(TokenEncoding):
     """Adds the index of each token, maybe divided by the length, to the inputs.
 
+    >>> import keras_posenc as kp
+    >>> from keras import ops
+    >>> layer = kp.positions.IndexEncoding(normalize=True, merge_mode=None)
+    >>> mask = ops.convert_to_tensor([[True, True, True, True, False]])
+    >>> shares = layer(ops.ones((1, 5, 8)), mask=mask)
+    >>> ops.convert_to_numpy(shares)[0, :4, 0].tolist()
+    [0.0, 0.25, 0.5, 0.75]
+
     One number for each token, for comparison only. The index grows with the
     length and soon dominates the embedding. The index divided by the length
     puts neighbors at a distance that depends on the length. The sinusoid of
@@ -147,15 +155,6 @@ class IndexEncoding(TokenEncoding):
     Raises:
         ValueError: An invalid argument; inputs that are not of rank 3, not of
             a float dtype, or of unknown or zero width.
-
-    Example:
-    >>> import keras_posenc as kp
-    >>> from keras import ops
-    >>> layer = kp.positions.IndexEncoding(normalize=True, merge_mode=None)
-    >>> mask = ops.convert_to_tensor([[True, True, True, True, False]])
-    >>> shares = layer(ops.ones((1, 5, 8)), mask=mask)
-    >>> ops.convert_to_numpy(shares)[0, :4, 0].tolist()
-    [0.0, 0.25, 0.5, 0.75]
 
     References:
         - [Gehring et al., 2017](https://arxiv.org/abs/1705.03122), of which

@@ -27,6 +27,10 @@ from keras_posenc.positional.biases import log_gates
 class XPosEmbedding(OwnPosition):
     """Rotates pairs of features, and lets their scores fall with the distance.
 
+    >>> import keras_posenc as kp
+    >>> position = kp.positions.XPosEmbedding()
+    >>> layer = kp.SelfAttention(4, attention=position)
+
     As `RotaryEmbedding`, but what pair `j` of `pairs` adds to the score of a
     query and a key `d` tokens before it is multiplied by
     `((j / pairs + 0.4) / 1.4) ** (d / scale_base)`: fast pairs fade first. For
@@ -49,11 +53,6 @@ class XPosEmbedding(OwnPosition):
     Raises:
         ValueError: An invalid argument; an odd number of features; attention
             that is not causal.
-
-    Example:
-    >>> import keras_posenc as kp
-    >>> position = kp.positions.XPosEmbedding()
-    >>> layer = kp.SelfAttention(4, attention=position)
 
     References:
         - [Sun et al., 2022](https://arxiv.org/abs/2212.10554)
@@ -169,6 +168,11 @@ def _powers(pairs: int, sign: int, reach: int, dtype: str) -> np.ndarray:
 class FourierEmbedding(OwnPosition):
     """Rotates pairs by sums of frequencies, without those too slow to learn.
 
+    >>> import keras_posenc as kp
+    >>> position = kp.positions.FourierEmbedding(512, num_key_value_heads=2)
+    >>> attention = kp.Attention(position, num_key_value_heads=2)
+    >>> layer = kp.SelfAttention(4, attention=attention)
+
     As `RotaryEmbedding(layout="halves")`, with two changes. Pairs whose
     frequency turns less than once in `training_length` are not rotated. In each
     of the others the sine is a sum of the sines of all their frequencies, with
@@ -195,12 +199,6 @@ class FourierEmbedding(OwnPosition):
         ValueError: An invalid argument; an odd number of features, or another
             one than built for; a `training_length` in which no frequency
             turns; a number of heads that `num_key_value_heads` does not divide.
-
-    Example:
-    >>> import keras_posenc as kp
-    >>> position = kp.positions.FourierEmbedding(512, num_key_value_heads=2)
-    >>> attention = kp.Attention(position, num_key_value_heads=2)
-    >>> layer = kp.SelfAttention(4, attention=attention)
 
     References:
         - [Hua et al., 2024](https://arxiv.org/abs/2412.17739), with the
@@ -328,6 +326,10 @@ def _mixed(
 class PolarEmbedding(OwnPosition):
     """Compares contents by lengths of vectors, and positions by their angles.
 
+    >>> import keras_posenc as kp
+    >>> position = kp.positions.PolarEmbedding()
+    >>> layer = kp.SelfAttention(4, attention=position)
+
     Each of `dim` features of a query at position `t` and of a key at position
     `s` adds `softplus(q) * softplus(k) * cos((s - t) * rate + bias)` to the
     score, where `rate` is `max_wavelength ** (-j / dim)` for feature `j`, and
@@ -350,11 +352,6 @@ class PolarEmbedding(OwnPosition):
     Raises:
         ValueError: An invalid argument, or queries of another width or number
             of heads than built for.
-
-    Example:
-    >>> import keras_posenc as kp
-    >>> position = kp.positions.PolarEmbedding()
-    >>> layer = kp.SelfAttention(4, attention=position)
 
     References:
         - [Gopalakrishnan et al., 2025](https://arxiv.org/abs/2509.10534)
@@ -423,6 +420,17 @@ def _polar_vectors(x: Any, sine: Any, cosine: Any) -> Any:
 class AttentionTemperature(OwnPosition):
     """Multiplies queries by a factor that grows slowly with their position.
 
+    >>> import numpy as np
+    >>> import keras_posenc as kp
+    >>> rotary = kp.RotaryEmbedding(max_wavelength=500_000)
+    >>> kinds = 3 * [rotary] + [kp.positions.AttentionTemperature()]
+    >>> encoder = kp.TransformerEncoder(  # as in Llama 4
+    ...     4, num_heads=4, attention=kinds
+    ... )
+    >>> x = np.ones((2, 10, 64), "float32")
+    >>> tuple(encoder(x, use_causal_mask=True).shape)
+    (2, 10, 64)
+
     A softmax over many keys is flat; the factor
     `1 + attn_scale * log(1 + floor((position + 1) / floor_scale))` keeps it
     sharp in texts longer than `floor_scale`. Keys stay as they are, so the
@@ -434,20 +442,6 @@ class AttentionTemperature(OwnPosition):
         floor_scale: So many positions in a row have the same factor, which is
             1 for all but the last one of the first `floor_scale`.
         **kwargs: As for `keras.Layer`: `name`, `dtype`, `trainable`.
-
-    Example:
-    Blocks without rotation, as in Llama 4:
-
-    >>> import numpy as np
-    >>> import keras_posenc as kp
-    >>> rotary = kp.RotaryEmbedding(max_wavelength=500_000)
-    >>> kinds = 3 * [rotary] + [kp.positions.AttentionTemperature()]
-    >>> encoder = kp.TransformerEncoder(
-    ...     4, num_heads=4, attention=kinds
-    ... )
-    >>> x = np.ones((2, 10, 64), "float32")
-    >>> tuple(encoder(x, use_causal_mask=True).shape)
-    (2, 10, 64)
 
     References:
         - Llama 4's `attn_temperature_tuning`, in Hugging Face's transformers.
@@ -484,6 +478,11 @@ class AttentionTemperature(OwnPosition):
 class ScalableSoftmax(OwnPosition):
     """Multiplies scores by the logarithm of the number of keys.
 
+    >>> import keras_posenc as kp
+    >>> kinds = ["rotary", kp.positions.ScalableSoftmax()]
+    >>> position = kp.positions.CombinedPosition(kinds)
+    >>> layer = kp.SelfAttention(4, attention=position)
+
     The factor is `s * log(n)`, with a learned `s` for each head: then the
     largest weight does not fade in longer texts. `n` is the position of the
     query plus 1, the number of keys that it sees in causal attention. Keys stay
@@ -497,12 +496,6 @@ class ScalableSoftmax(OwnPosition):
     Raises:
         ValueError: An invalid argument, or queries of another number of heads
             than built for.
-
-    Example:
-    >>> import keras_posenc as kp
-    >>> kinds = ["rotary", kp.positions.ScalableSoftmax()]
-    >>> position = kp.positions.CombinedPosition(kinds)
-    >>> layer = kp.SelfAttention(4, attention=position)
 
     References:
         - [Nakanishi, 2025](https://arxiv.org/abs/2501.19399)

@@ -27,6 +27,16 @@ KINDS = ("fixed", "learned", "time2vec")
 class TimeEncoding(TokenEncoding):
     """Adds sines and cosines of the time of each token to the inputs.
 
+    >>> import numpy as np
+    >>> import keras_posenc as kp
+    >>> layer = kp.TimeEncoding(periods=(86400, 604800), merge_mode="concat")
+    >>> times = np.array([[1767225600, 1767229200, 1767398400]])  # UTC
+    >>> outputs = layer(np.zeros((1, 3, 8), "float32"), positions=times)
+    >>> tuple(outputs.shape)
+    (1, 3, 12)
+    >>> [round(float(x), 6) for x in outputs[0, 1, 8:10]]  # 1 a.m.
+    [0.258819, 0.965926]
+
     For irregular series: times are integers or floats in any unit, such as
     seconds since 1970, of up to 2**48 in magnitude. Angles are computed in
     fixed point from the bits of times and frequencies, so that the encoding of
@@ -80,17 +90,6 @@ class TimeEncoding(TokenEncoding):
         ValueError: An invalid argument; inputs that are not of rank 3, not of
             a float dtype, or of unknown or zero width, or of another width
             than that of the `periods` that are added to them.
-
-    Example:
-    >>> import numpy as np
-    >>> import keras_posenc as kp
-    >>> layer = kp.TimeEncoding(periods=(86400, 604800), merge_mode="concat")
-    >>> times = np.array([[1767225600, 1767229200, 1767398400]])  # UTC
-    >>> outputs = layer(np.zeros((1, 3, 8), "float32"), positions=times)
-    >>> tuple(outputs.shape)
-    (1, 3, 12)
-    >>> [round(float(x), 6) for x in outputs[0, 1, 8:10]]  # 1 a.m.
-    [0.258819, 0.965926]
 
     References:
         - [Kazemi et al., 2019](https://arxiv.org/abs/1907.05321) (Time2Vec)

@@ -145,6 +145,10 @@ def score_files(
 ) -> ScoringReport:
     """Writes the outputs for files of rows: a Parquet file for each of them.
 
+    >>> import keras_posenc as kp
+    >>> scorer = kp.Scorer("model.tflite")  # doctest: +SKIP
+    >>> report = kp.score_files(scorer, "in", out="out")  # doctest: +SKIP
+
     `<name>.parquet` has the kept columns and the outputs.
     `_bad/<name>.parquet` has the rows without outputs, if there are any;
     readers of the folder as one table do not see it. Both files appear

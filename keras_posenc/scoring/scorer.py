@@ -31,12 +31,11 @@ def pack(
 ) -> Iterator[list[int]]:
     """Yields the indices of each batch; in a group, the shortest rows first.
 
-    A batch costs as much as its longest row, times its rows: at most `budget`,
-    or it is a single row. It has at most `most` rows, of equal groups.
-
-    Example:
     >>> [*pack([9, 2, 3, 2], [()] * 4, budget=9, most=8)]
     [[1, 3, 2], [0]]
+
+    A batch costs as much as its longest row, times its rows: at most `budget`,
+    or it is a single row. It has at most `most` rows, of equal groups.
     """
     batch: list[int] = []
     order = sorted(zip(groups, costs, range(len(costs)), strict=True))
@@ -73,6 +72,22 @@ Outputs = Mapping[str, np.ndarray]
 
 class Scorer:
     """Runs an exported file on the rows of Arrow tables.
+
+    >>> import pathlib, tempfile
+    >>> import keras
+    >>> import keras_posenc as kp
+    >>> import pyarrow as pa
+    >>> model = keras.Sequential([
+    ...     keras.Input((2,), name="vector"),
+    ...     keras.layers.Dense(1, kernel_initializer="ones", name="sum"),
+    ... ])
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     path = pathlib.Path(folder) / "sum.tflite"
+    ...     _ = kp.export_litert(model, path, max_length=4, verbose=False)
+    ...     scorer = kp.Scorer(path)
+    ...     good, bad = scorer(pa.table({"vector": [[1.0, 2.0], None]}))
+    >>> good.to_pylist(), bad.to_pylist()
+    ([{'sum': [3.0]}], [{'position': 1, 'reason': "'vector' is null"}])
 
     `good, bad = scorer(table)` returns the rows with their outputs, in their
     order, and the rows without outputs, with the reason. A row has the outputs
@@ -116,23 +131,6 @@ class Scorer:
         ExportVerificationError: The file does more than compute, or has no
             record of its verification.
         ImportError: The extra `scoring` is not installed.
-
-    Example:
-    >>> import pathlib, tempfile
-    >>> import keras
-    >>> import keras_posenc as kp
-    >>> import pyarrow as pa
-    >>> model = keras.Sequential([
-    ...     keras.Input((2,), name="vector"),
-    ...     keras.layers.Dense(1, kernel_initializer="ones", name="sum"),
-    ... ])
-    >>> with tempfile.TemporaryDirectory() as folder:
-    ...     path = pathlib.Path(folder) / "sum.tflite"
-    ...     _ = kp.export_litert(model, path, max_length=4, verbose=False)
-    ...     scorer = kp.Scorer(path)
-    ...     good, bad = scorer(pa.table({"vector": [[1.0, 2.0], None]}))
-    >>> good.to_pylist(), bad.to_pylist()
-    ([{'sum': [3.0]}], [{'position': 1, 'reason': "'vector' is null"}])
     """
 
     def __init__(

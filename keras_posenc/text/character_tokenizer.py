@@ -42,6 +42,15 @@ class FramedTokenizer(Tokenizer):
 class ByteTokenizer(FramedTokenizer):
     """Turns strings into ids of their bytes, and back; nothing is unknown.
 
+    >>> from keras_posenc import ByteTokenizer
+    >>> tokenizer = ByteTokenizer()
+    >>> ids = tokenizer(["né", "a"])
+    >>> print(ids.numpy())
+    [[  2 114 199 173   3]
+     [  2 101   3   0   0]]
+    >>> [text.decode() for text in tokenizer.detokenize(ids).numpy()]
+    ['né', 'a']
+
     Id 0 is padding, 2 the start of a text, 3 its end, and byte b is b + 4: 260
     ids in all. 1, which means unknown in a `CharacterTokenizer`, never occurs.
     All bytes have ids, valid UTF-8 or not. An empty text is a start and an end.
@@ -59,16 +68,6 @@ class ByteTokenizer(FramedTokenizer):
         add_start: whether each text starts with `start_id`.
         add_end: whether each text ends with `end_id`.
         **kwargs: Keras' `name` and the like.
-
-    Example:
-        >>> from keras_posenc import ByteTokenizer
-        >>> tokenizer = ByteTokenizer()
-        >>> ids = tokenizer(["né", "a"])
-        >>> print(ids.numpy())
-        [[  2 114 199 173   3]
-         [  2 101   3   0   0]]
-        >>> [text.decode() for text in tokenizer.detokenize(ids).numpy()]
-        ['né', 'a']
 
     References:
         - Xue et al. 2021, [ByT5](https://arxiv.org/abs/2105.13626)
@@ -108,6 +107,15 @@ _REPLACEMENT = "\ufffd"
 class CharacterTokenizer(FramedTokenizer):
     """Turns strings into ids of their characters, and back.
 
+    >>> from keras_posenc import CharacterTokenizer
+    >>> tokenizer = CharacterTokenizer("0123456789월일 ")
+    >>> ids = tokenizer(["5월 7일", "3/5"])
+    >>> print(ids.numpy())
+    [[ 2  9 14 16 11 15  3]
+     [ 2  7  1  9  3  0  0]]
+    >>> [text.decode() for text in tokenizer.detokenize(ids).numpy()]
+    ['5월 7일', '3�5']
+
     A character is a Unicode code point: nothing is folded, lowercased or
     composed. Id 0 is padding, 1 an unknown character, 2 the start of a text, 3
     its end (`pad_id`, `unknown_id`, `start_id`, `end_id`); the vocabulary's
@@ -132,16 +140,6 @@ class CharacterTokenizer(FramedTokenizer):
     Raises:
         ValueError: if the vocabulary is empty, has a character twice or
             anything else than characters.
-
-    Example:
-        >>> from keras_posenc import CharacterTokenizer
-        >>> tokenizer = CharacterTokenizer("0123456789월일 ")
-        >>> ids = tokenizer(["5월 7일", "3/5"])
-        >>> print(ids.numpy())
-        [[ 2  9 14 16 11 15  3]
-         [ 2  7  1  9  3  0  0]]
-        >>> [text.decode() for text in tokenizer.detokenize(ids).numpy()]
-        ['5월 7일', '3�5']
     """
 
     def __init__(
@@ -171,6 +169,10 @@ class CharacterTokenizer(FramedTokenizer):
     ) -> Self:
         """Returns a tokenizer of the characters of a corpus.
 
+        >>> from keras_posenc import CharacterTokenizer
+        >>> CharacterTokenizer.learn(["to be", "or not"]).vocabulary
+        (' ', 'b', 'e', 'n', 'o', 'r', 't')
+
         Args:
             corpus: iterable of strings, or a `tf.data.Dataset` of strings; read
                 once, as a stream.
@@ -180,11 +182,6 @@ class CharacterTokenizer(FramedTokenizer):
 
         Returns:
             The tokenizer; its characters are in the order of their code points.
-
-        Example:
-            >>> from keras_posenc import CharacterTokenizer
-            >>> CharacterTokenizer.learn(["to be", "or not"]).vocabulary
-            (' ', 'b', 'e', 'n', 'o', 'r', 't')
         """
         from keras_posenc.text.wordpiece_vocabulary import texts_of
 

@@ -11,6 +11,10 @@ from keras_posenc.ops.named import NamedArguments, config_of
 class Prompt(NamedArguments, keras.Layer):
     """Puts a prompt before each text.
 
+    >>> import keras_posenc as kp
+    >>> kp.Prompt("query: ")(["how tall is it"]).numpy()[0].decode()
+    'query: how tall is it'
+
     For models that were trained with one, such as E5. It comes before the
     tokenizer. Uses TensorFlow's operators.
 
@@ -26,11 +30,6 @@ class Prompt(NamedArguments, keras.Layer):
 
     Raises:
         ValueError: `prompt` is not a string.
-
-    Example:
-    >>> import keras_posenc as kp
-    >>> kp.Prompt("query: ")(["how tall is it"]).numpy()[0].decode()
-    'query: how tall is it'
     """
 
     def __init__(self, prompt: str, **kwargs: Any) -> None:

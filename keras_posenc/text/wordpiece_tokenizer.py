@@ -199,6 +199,13 @@ class WordpieceTokenizer(Tokenizer):
     ) -> Self:
         """Returns a tokenizer whose vocabulary is learned from a corpus.
 
+        >>> from keras_posenc import WordpieceTokenizer
+        >>> texts = ["to be or not to be", "to see or not to see"]
+        >>> tokenizer = WordpieceTokenizer.learn(texts, 30)
+        >>> ids = tokenizer(["To be, or to see?"])
+        >>> print(tokenizer.detokenize(ids).numpy())
+        [b'to be [UNK] or to see [UNK]']
+
         The same texts, in any order, give the same vocabulary. The corpus is
         read once, as a stream, and its distinct words are kept in memory. Words
         are found by the tokenizer's `normalization`.
@@ -216,14 +223,6 @@ class WordpieceTokenizer(Tokenizer):
             TypeError: if the corpus is one string, or has anything else.
             ValueError: if `vocabulary_size` is below 6, or the corpus has no
                 word.
-
-        Example:
-            >>> from keras_posenc import WordpieceTokenizer
-            >>> texts = ["to be or not to be", "to see or not to see"]
-            >>> tokenizer = WordpieceTokenizer.learn(texts, 30)
-            >>> ids = tokenizer(["To be, or to see?"])
-            >>> print(tokenizer.detokenize(ids).numpy())
-            [b'to be [UNK] or to see [UNK]']
         """
         from keras_posenc.progress import progress
         from keras_posenc.text.wordpiece_vocabulary import learn_vocabulary

@@ -107,6 +107,11 @@ def _adapted(model: Any) -> _Adapted:
 def save_lora(model: Any, folder: str | os.PathLike[str]) -> Path:
     """Writes the LoRA of a loaded model as an adapter that PEFT loads.
 
+    >>> import keras_posenc as kp
+    >>> model = kp.load_hugging_face("SmolLM2")  # doctest: +SKIP
+    >>> kp.training.enable_lora(model.model, rank=8)  # doctest: +SKIP
+    >>> kp.training.save_lora(model, "adapter")  # doctest: +SKIP
+
     The adapter alone, of a few MB: `peft.PeftModel.from_pretrained` adds it to
     the checkpoint that the model was loaded from. `save_hugging_face` writes
     the whole model, with LoRA merged into it.
@@ -123,12 +128,6 @@ def save_lora(model: Any, folder: str | os.PathLike[str]) -> Path:
         ExportError: The folder cannot be written to, or the disk is full.
         FileExistsError: The folder is not empty.
         ValueError: The model was not loaded from a checkpoint or has no LoRA.
-
-    Example:
-        >>> import keras_posenc as kp
-        >>> model = kp.load_hugging_face("SmolLM2")  # doctest: +SKIP
-        >>> kp.training.enable_lora(model.model, rank=8)  # doctest: +SKIP
-        >>> kp.training.save_lora(model, "adapter")  # doctest: +SKIP
 
     References:
         - [PEFT, the checkpoint format](https://huggingface.co/docs/peft/developer_guides/checkpoint)
@@ -222,6 +221,10 @@ def _task_of(model: Any) -> str:
 def load_lora(model: Any, folder: str | os.PathLike[str]) -> None:
     """Adds an adapter of PEFT to a loaded model, to be used or trained.
 
+    >>> import keras_posenc as kp
+    >>> model = kp.load_hugging_face("SmolLM2")  # doctest: +SKIP
+    >>> kp.training.load_lora(model, "adapter")  # doctest: +SKIP
+
     Afterwards the model is as `enable_lora` leaves one: its projections have
     the adapter, and all other weights are frozen. The rank of our joined
     projections of queries, keys and values is the sum of theirs.
@@ -236,11 +239,6 @@ def load_lora(model: Any, folder: str | os.PathLike[str]) -> None:
         ValueError: The model was not loaded from a checkpoint; the adapter is
             not LoRA's, or is of another model; or it changes what LoRA here
             does not have, such as embeddings or biases.
-
-    Example:
-        >>> import keras_posenc as kp
-        >>> model = kp.load_hugging_face("SmolLM2")  # doctest: +SKIP
-        >>> kp.training.load_lora(model, "adapter")  # doctest: +SKIP
 
     References:
         - [PEFT, the checkpoint format](https://huggingface.co/docs/peft/developer_guides/checkpoint)

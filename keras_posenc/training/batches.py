@@ -16,6 +16,18 @@ def batch_by_length(
 ) -> Any:
     """Batches sequences of ids by length, with about as many tokens in each.
 
+    >>> import tensorflow as tf
+    >>> from keras_posenc import training
+    >>> rows = tf.ragged.constant([[5], [6, 7, 8], [9, 9], [4]])
+    >>> dataset = tf.data.Dataset.from_tensor_slices(rows)
+    >>> batches = training.batch_by_length(
+    ...     dataset, boundaries=[2, 4], tokens=6
+    ... )
+    >>> for batch in batches:
+    ...     print(batch.numpy().tolist())
+    [[6, 7, 8, 0]]
+    [[5, 0], [9, 9], [4, 0]]
+
     A sequence goes to the first boundary that is at least its length; with
     several features, the longest counts. A batch is padded to its boundary, so
     there is one shape for each boundary, and XLA compiles once for each. It has
@@ -39,19 +51,6 @@ def batch_by_length(
     Raises:
         ValueError: if the boundaries are not positive and increasing, `tokens`
             is below the last, or a feature does not have one axis.
-
-    Example:
-        >>> import tensorflow as tf
-        >>> from keras_posenc import training
-        >>> rows = tf.ragged.constant([[5], [6, 7, 8], [9, 9], [4]])
-        >>> dataset = tf.data.Dataset.from_tensor_slices(rows)
-        >>> batches = training.batch_by_length(
-        ...     dataset, boundaries=[2, 4], tokens=6
-        ... )
-        >>> for batch in batches:
-        ...     print(batch.numpy().tolist())
-        [[6, 7, 8, 0]]
-        [[5, 0], [9, 9], [4, 0]]
     """
     import tensorflow as tf
 
@@ -137,6 +136,15 @@ def as_rows(dataset: Any) -> Any:
 def pack_sequences(dataset: Any, length: int, *, window: int = 1_000) -> Any:
     """Packs texts one after another into rows of one length.
 
+    >>> import tensorflow as tf
+    >>> from keras_posenc import training
+    >>> texts = tf.ragged.constant([[5, 6], [7], [8, 9, 9]])
+    >>> dataset = tf.data.Dataset.from_tensor_slices(texts)
+    >>> for row in training.pack_sequences(dataset, 4):
+    ...     print(*(row[name].numpy() for name in sorted(row)))
+    [5 6 7 0] [0 1 0 0] [1 1 2 0]
+    [8 9 9 0] [0 1 2 0] [1 1 1 0]
+
     Texts keep their order. A text starts a new row if one of its features does
     not fit into the last; each `window` of texts starts one too. No text is
     cut.
@@ -159,16 +167,6 @@ def pack_sequences(dataset: Any, length: int, *, window: int = 1_000) -> Any:
         ValueError: if `length` or `window` is not a positive integer, or a
             feature does not have one axis, or no integers. For a text longer
             than `length`, the dataset raises an `InvalidArgumentError`.
-
-    Example:
-        >>> import tensorflow as tf
-        >>> from keras_posenc import training
-        >>> texts = tf.ragged.constant([[5, 6], [7], [8, 9, 9]])
-        >>> dataset = tf.data.Dataset.from_tensor_slices(texts)
-        >>> for row in training.pack_sequences(dataset, 4):
-        ...     print(*(row[name].numpy() for name in sorted(row)))
-        [5 6 7 0] [0 1 0 0] [1 1 2 0]
-        [8 9 9 0] [0 1 2 0] [1 1 1 0]
     """
     import tensorflow as tf
 

@@ -15,6 +15,14 @@ def enable_lora(
 ) -> None:
     """Freezes a model, except for a low-rank change of each projection.
 
+    >>> import keras_posenc as kp
+    >>> encoder = kp.TransformerEncoderModel(
+    ...     50, d_model=8, num_layers=1, num_heads=2
+    ... )
+    >>> kp.training.enable_lora(encoder, rank=2)
+    >>> sorted({weight.name for weight in encoder.trainable_weights})
+    ['lora_kernel_a', 'lora_kernel_b']
+
     The kernel of each `Dense` and `EinsumDense` within becomes `kernel +
     (alpha / rank) * a @ b`, by Keras's own `enable_lora` of the layer. `b` is
     zeros initially, so the outputs do not change. All other weights are frozen,
@@ -38,15 +46,6 @@ def enable_lora(
         ValueError: `rank` or `alpha` is not positive; or there is no
             projection within, or one that is not built, has a
             `kernel_constraint` or has LoRA already. The model is not changed.
-
-    Example:
-        >>> import keras_posenc as kp
-        >>> encoder = kp.TransformerEncoderModel(
-        ...     50, d_model=8, num_layers=1, num_heads=2
-        ... )
-        >>> kp.training.enable_lora(encoder, rank=2)
-        >>> sorted({weight.name for weight in encoder.trainable_weights})
-        ['lora_kernel_a', 'lora_kernel_b']
 
     References:
         - Hu et al. 2021, [LoRA](https://arxiv.org/abs/2106.09685)

@@ -15,6 +15,15 @@ class NoamSchedule(
 ):
     """Grows linearly with the step, then falls with its inverse square root.
 
+    >>> import keras
+    >>> from keras_posenc import training
+    >>> schedule = training.NoamSchedule(512)
+    >>> print(f"{float(schedule(0)):.3e} {float(schedule(3_999)):.3e}")
+    1.747e-07 6.988e-04
+    >>> optimizer = keras.optimizers.Adam(  # the paper's
+    ...     schedule, beta_1=0.9, beta_2=0.98, epsilon=1e-9
+    ... )
+
     `scale * d_model**-0.5 * min(n**-0.5, n * warmup_steps**-1.5)`, where n is
     1 in the first step: Keras counts from 0, the paper from 1. The largest
     rate, `scale / sqrt(d_model * warmup_steps)`, is reached in step n =
@@ -28,16 +37,6 @@ class NoamSchedule(
     Raises:
         ValueError: if an argument is not positive, or one of the first two not
             an integer.
-
-    Example:
-        >>> import keras
-        >>> from keras_posenc import training
-        >>> schedule = training.NoamSchedule(512)
-        >>> print(f"{float(schedule(0)):.3e} {float(schedule(3_999)):.3e}")
-        1.747e-07 6.988e-04
-        >>> optimizer = keras.optimizers.Adam(  # the paper's
-        ...     schedule, beta_1=0.9, beta_2=0.98, epsilon=1e-9
-        ... )
 
     References:
         - Vaswani et al. 2017, [Attention Is All You Need](

@@ -20,6 +20,17 @@ from keras_posenc.ops.named import NamedArguments
 class TeacherForcing(NamedArguments, keras.layers.Layer):
     """Turns target ids into a decoder's inputs and targets.
 
+    >>> import numpy as np
+    >>> from keras_posenc import training
+    >>> ids = np.array([[5, 6, 3, 0], [7, 3, 0, 0]])
+    >>> inputs, targets = training.TeacherForcing(start_id=2)(ids)
+    >>> print(np.array(inputs))
+    [[2 5 6 0]
+     [2 7 0 0]]
+    >>> print(np.array(targets))
+    [[5 6 3 0]
+     [7 3 0 0]]
+
     The inputs are the targets one token late: at each position the token before
     it. With `start_id` they start with that id, in each row, after padding on
     its left, and in each segment of a packed row. Without, ids must start with
@@ -47,18 +58,6 @@ class TeacherForcing(NamedArguments, keras.layers.Layer):
         ValueError: if `start_id` is not an id or None, or all rows start with
             it already; if the ids are not integers with two axes, or below 0
             and not padding; or if `segment_ids` do not fit them.
-
-    Example:
-        >>> import numpy as np
-        >>> from keras_posenc import training
-        >>> ids = np.array([[5, 6, 3, 0], [7, 3, 0, 0]])
-        >>> inputs, targets = training.TeacherForcing(start_id=2)(ids)
-        >>> print(np.array(inputs))
-        [[2 5 6 0]
-         [2 7 0 0]]
-        >>> print(np.array(targets))
-        [[5 6 3 0]
-         [7 3 0 0]]
     """
 
     def __init__(

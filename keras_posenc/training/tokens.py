@@ -68,6 +68,13 @@ _MEAN = "mean_with_sample_weight"
 class TokenCrossentropy(NamedOptions, keras.losses.Loss):
     """Cross-entropy of target ids, averaged over real tokens.
 
+    >>> import numpy as np
+    >>> from keras_posenc import training
+    >>> loss = training.TokenCrossentropy(label_smoothing=0.1)
+    >>> logits = np.zeros((1, 3, 4), "float32")
+    >>> print(f"{float(loss(np.array([[2, 3, 0]]), logits)):.4f}")
+    1.3863
+
     A token counts unless its target is `ignored_id`, or it is padding by the
     mask that the predictions carry. Other predictions, NaN included, affect
     neither the loss nor a gradient. With smoothing e over V ids, the target is
@@ -95,14 +102,6 @@ class TokenCrossentropy(NamedOptions, keras.losses.Loss):
 
     Raises:
         ValueError: if an argument is invalid, or the shapes do not fit.
-
-    Example:
-        >>> import numpy as np
-        >>> from keras_posenc import training
-        >>> loss = training.TokenCrossentropy(label_smoothing=0.1)
-        >>> logits = np.zeros((1, 3, 4), "float32")
-        >>> print(f"{float(loss(np.array([[2, 3, 0]]), logits)):.4f}")
-        1.3863
 
     References:
         - Szegedy et al. 2015, [Rethinking the Inception Architecture](
@@ -242,6 +241,14 @@ class _Accuracy(NamedOptions, keras.metrics.Mean):
 class TokenAccuracy(_Accuracy):
     """The share of real tokens whose largest score is that of their target.
 
+    >>> import numpy as np
+    >>> from keras_posenc import training
+    >>> metric = training.TokenAccuracy()
+    >>> scores = np.eye(4)[[[1, 2, 0], [3, 0, 0]]]
+    >>> metric.update_state(np.array([[1, 3, 0], [3, 0, 0]]), scores)
+    >>> print(f"{float(metric.result()):.4f}")
+    0.6667
+
     All tokens have the same weight, in whatever batch and row they are. Real
     tokens are those of `TokenCrossentropy`, except on JAX, where Keras's `fit`
     gives metrics no mask: there, padding is where the target is `ignored_id`.
@@ -250,15 +257,6 @@ class TokenAccuracy(_Accuracy):
         ignored_id: the target id that does not count: the model's `pad_id`.
         name: name of the metric; by default that of the class.
         dtype: dtype of its result.
-
-    Example:
-        >>> import numpy as np
-        >>> from keras_posenc import training
-        >>> metric = training.TokenAccuracy()
-        >>> scores = np.eye(4)[[[1, 2, 0], [3, 0, 0]]]
-        >>> metric.update_state(np.array([[1, 3, 0], [3, 0, 0]]), scores)
-        >>> print(f"{float(metric.result()):.4f}")
-        0.6667
     """
 
     default_name = "token_accuracy"
@@ -277,6 +275,14 @@ class TokenAccuracy(_Accuracy):
 class SequenceAccuracy(_Accuracy):
     """The share of rows in which all real tokens are correct.
 
+    >>> import numpy as np
+    >>> from keras_posenc import training
+    >>> metric = training.SequenceAccuracy()
+    >>> scores = np.eye(4)[[[1, 2, 0], [3, 0, 0]]]
+    >>> metric.update_state(np.array([[1, 3, 0], [3, 0, 0]]), scores)
+    >>> print(float(metric.result()))
+    0.5
+
     For predictions with teacher forcing this is the share of sequences that
     greedy decoding would generate exactly. Rows without a real token do not
     count. A row has the largest sample weight of its tokens; tokens of weight 0
@@ -286,15 +292,6 @@ class SequenceAccuracy(_Accuracy):
         ignored_id: the target id that does not count: the model's `pad_id`.
         name: name of the metric; by default that of the class.
         dtype: dtype of its result.
-
-    Example:
-        >>> import numpy as np
-        >>> from keras_posenc import training
-        >>> metric = training.SequenceAccuracy()
-        >>> scores = np.eye(4)[[[1, 2, 0], [3, 0, 0]]]
-        >>> metric.update_state(np.array([[1, 3, 0], [3, 0, 0]]), scores)
-        >>> print(float(metric.result()))
-        0.5
     """
 
     default_name = "sequence_accuracy"

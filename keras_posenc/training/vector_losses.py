@@ -191,6 +191,17 @@ def _counting(labels: Any, vectors: Any) -> Any:
 class MatryoshkaLoss(NamedOptions, keras.losses.Loss):
     """Trains vectors whose first numbers alone are good vectors, too.
 
+    >>> import numpy as np
+    >>> from keras_posenc import training
+    >>> vectors = np.random.default_rng(0).normal(size=(4, 2, 8))
+    >>> contrastive = training.ContrastiveLoss()
+    >>> loss = training.MatryoshkaLoss(contrastive, dims=(8, 4))
+    >>> both = contrastive(None, vectors) + contrastive(
+    ...     None, vectors[..., :4]
+    ... )
+    >>> print(abs(float(loss(None, vectors)) - float(both)) < 1e-5)
+    True
+
     A sum of another loss over truncated vectors: of each, the first `dim`
     numbers, divided by their length unless the loss has `similarity="dot"`.
     Search with short vectors takes less memory and time; cut them as the loss
@@ -213,18 +224,6 @@ class MatryoshkaLoss(NamedOptions, keras.losses.Loss):
     Raises:
         ValueError: if an argument is invalid, or the vectors have fewer numbers
             than the largest of `dims`.
-
-    Example:
-        >>> import numpy as np
-        >>> from keras_posenc import training
-        >>> vectors = np.random.default_rng(0).normal(size=(4, 2, 8))
-        >>> contrastive = training.ContrastiveLoss()
-        >>> loss = training.MatryoshkaLoss(contrastive, dims=(8, 4))
-        >>> both = contrastive(None, vectors) + contrastive(
-        ...     None, vectors[..., :4]
-        ... )
-        >>> print(abs(float(loss(None, vectors)) - float(both)) < 1e-5)
-        True
 
     References:
         - Kusupati et al. 2022, [Matryoshka Representation Learning](

@@ -324,6 +324,14 @@ class SelfAttention(_MultiHead):
 class CrossAttention(_MultiHead, DecodingLayer):
     """Every token attends to the tokens of a memory, such as encoder outputs.
 
+    >>> import numpy as np
+    >>> import keras_posenc as kp
+    >>> attention = kp.CrossAttention(num_heads=4)
+    >>> queries = np.ones((2, 3, 16), "float32")
+    >>> memory = np.ones((2, 10, 16), "float32")
+    >>> tuple(attention(queries, memory=memory).shape)
+    (2, 3, 16)
+
     Queries come from the inputs, keys and values from the memory, which has a
     length of its own. Padding of the memory is never attended to and is
     replaced by zeros. A memory that is all padding gives finite outputs.
@@ -363,15 +371,6 @@ class CrossAttention(_MultiHead, DecodingLayer):
         `(batch, seq, dim)` in the compute dtype; with
         `return_attention_scores` a pair of it and the weights
         `(batch, num_heads, seq, source)`, after their softmax.
-
-    Example:
-    >>> import numpy as np
-    >>> import keras_posenc as kp
-    >>> attention = kp.CrossAttention(num_heads=4)
-    >>> queries = np.ones((2, 3, 16), "float32")
-    >>> memory = np.ones((2, 10, 16), "float32")
-    >>> tuple(attention(queries, memory=memory).shape)
-    (2, 3, 16)
     """
 
     def __init__(

@@ -57,6 +57,12 @@ from keras_posenc.transformer.specs import (
 class FeedForward(ConfiguredLayer, keras.Layer):
     """Two projections with an activation between them, token by token.
 
+    >>> import numpy as np
+    >>> import keras_posenc as kp
+    >>> feed_forward = kp.FeedForward(64, activation="gelu")
+    >>> tuple(feed_forward(np.ones((2, 10, 16), "float32")).shape)
+    (2, 10, 16)
+
     Args:
         intermediate_dim: Width between the two projections.
         **options: As for `FeedForwardOptions`.
@@ -70,13 +76,6 @@ class FeedForward(ConfiguredLayer, keras.Layer):
 
     Returns:
         `(batch, seq, dim)` in the compute dtype.
-
-    Example:
-    >>> import numpy as np
-    >>> import keras_posenc as kp
-    >>> feed_forward = kp.FeedForward(64, activation="gelu")
-    >>> tuple(feed_forward(np.ones((2, 10, 16), "float32")).shape)
-    (2, 10, 16)
 
     References:
         - [Vaswani et al., 2017](https://arxiv.org/abs/1706.03762)
@@ -309,6 +308,12 @@ class Block(AttentionLayer):
 class TransformerEncoderBlock(Block):
     """Self-attention and feed-forward, each with a residual and a norm.
 
+    >>> import numpy as np
+    >>> import keras_posenc as kp
+    >>> block = kp.TransformerEncoderBlock(num_heads=4, intermediate_dim=32)
+    >>> tuple(block(np.ones((2, 10, 16), "float32")).shape)
+    (2, 10, 16)
+
     Post-norm, as in the paper: `x = norm(x + attention(x))`. Pre-norm
     (`norm="before"`), which trains more steadily when deep:
     `x = x + attention(norm(x))`.
@@ -325,13 +330,6 @@ class TransformerEncoderBlock(Block):
         `(batch, seq, dim)` in the compute dtype; with
         `return_attention_scores` a pair of it and the weights
         `(batch, num_heads, seq, seq)`.
-
-    Example:
-    >>> import numpy as np
-    >>> import keras_posenc as kp
-    >>> block = kp.TransformerEncoderBlock(num_heads=4, intermediate_dim=32)
-    >>> tuple(block(np.ones((2, 10, 16), "float32")).shape)
-    (2, 10, 16)
 
     References:
         - [Vaswani et al., 2017](https://arxiv.org/abs/1706.03762) (post-norm)
@@ -352,6 +350,14 @@ class TransformerEncoderBlock(Block):
 @with_options(BlockOptions)
 class TransformerDecoderBlock(Block, DecodingLayer):
     """Causal self-attention, cross-attention and feed-forward.
+
+    >>> import numpy as np
+    >>> import keras_posenc as kp
+    >>> block = kp.TransformerDecoderBlock(num_heads=4, intermediate_dim=32)
+    >>> target = np.ones((2, 5, 16), "float32")
+    >>> memory = np.ones((2, 10, 16), "float32")
+    >>> tuple(block(target, memory=memory).shape)
+    (2, 5, 16)
 
     Each with a residual and a norm. Post-norm, as in the paper:
     `x = norm(x + attention(x))`; pre-norm (`norm="before"`):
@@ -384,15 +390,6 @@ class TransformerDecoderBlock(Block, DecodingLayer):
         `return_attention_scores` also the weights of the self-attention,
         `(batch, num_heads, seq, seq)`, and of the cross-attention,
         `(batch, num_heads, seq, source)`, where there is one.
-
-    Example:
-    >>> import numpy as np
-    >>> import keras_posenc as kp
-    >>> block = kp.TransformerDecoderBlock(num_heads=4, intermediate_dim=32)
-    >>> target = np.ones((2, 5, 16), "float32")
-    >>> memory = np.ones((2, 10, 16), "float32")
-    >>> tuple(block(target, memory=memory).shape)
-    (2, 5, 16)
     """
 
     def __init__(
@@ -578,6 +575,18 @@ class Stack(AttentionLayer):
 class TransformerEncoder(Stack):
     """A stack of `TransformerEncoderBlock`s, as wide as its inputs.
 
+    >>> import keras
+    >>> import keras_posenc as kp
+    >>> model = keras.Sequential([
+    ...     keras.Input((None,), dtype="int32"),
+    ...     keras.layers.Embedding(1000, 64, mask_zero=True),
+    ...     kp.PositionalEncoding(),
+    ...     kp.TransformerEncoder(num_layers=2, num_heads=4),
+    ...     kp.Pooling1D("mean"),
+    ... ])
+    >>> model.output_shape
+    (None, 64)
+
     The defaults are the paper's.
 
     Args:
@@ -597,19 +606,6 @@ class TransformerEncoder(Stack):
         `(batch, seq, dim)` in the compute dtype, 0 for padded tokens; with
         `return_attention_scores` a pair of it and a list with the weights of
         each block, `(batch, num_heads, seq, seq)`.
-
-    Example:
-    >>> import keras
-    >>> import keras_posenc as kp
-    >>> model = keras.Sequential([
-    ...     keras.Input((None,), dtype="int32"),
-    ...     keras.layers.Embedding(1000, 64, mask_zero=True),
-    ...     kp.PositionalEncoding(),
-    ...     kp.TransformerEncoder(num_layers=2, num_heads=4),
-    ...     kp.Pooling1D("mean"),
-    ... ])
-    >>> model.output_shape
-    (None, 64)
 
     References:
         - [Vaswani et al., 2017](https://arxiv.org/abs/1706.03762)
@@ -650,6 +646,14 @@ class TransformerEncoder(Stack):
 class TransformerDecoder(Stack, DecodingLayer):
     """A stack of `TransformerDecoderBlock`s, as wide as its inputs.
 
+    >>> import numpy as np
+    >>> import keras_posenc as kp
+    >>> decoder = kp.TransformerDecoder(2, num_heads=4, intermediate_dim=32)
+    >>> target = np.ones((2, 5, 16), "float32")
+    >>> memory = np.ones((2, 10, 16), "float32")
+    >>> tuple(decoder(target, memory=memory).shape)
+    (2, 5, 16)
+
     The defaults are the paper's.
 
     Args:
@@ -669,15 +673,6 @@ class TransformerDecoder(Stack, DecodingLayer):
         `(batch, seq, dim)` in the compute dtype, 0 for padded tokens; with
         `return_attention_scores` also a list with the weights of each
         self-attention, and one with those of each cross-attention, if any.
-
-    Example:
-    >>> import numpy as np
-    >>> import keras_posenc as kp
-    >>> decoder = kp.TransformerDecoder(2, num_heads=4, intermediate_dim=32)
-    >>> target = np.ones((2, 5, 16), "float32")
-    >>> memory = np.ones((2, 10, 16), "float32")
-    >>> tuple(decoder(target, memory=memory).shape)
-    (2, 5, 16)
     """
 
     def __init__(

@@ -76,6 +76,16 @@ class _Spec(NamedOptions):
 class Attention(_Spec):
     """How the tokens of a block attend to one another.
 
+    >>> import keras_posenc as kp
+    >>> encoder = kp.TransformerEncoder(
+    ...     num_layers=2,
+    ...     num_heads=4,
+    ...     attention=[
+    ...         kp.Attention("rotary", window=64, num_key_value_heads=2),
+    ...         kp.Attention("rotary", num_key_value_heads=2),
+    ...     ],
+    ... )
+
     For the argument `attention` of layers and models, where a position alone
     can be given in its place: `"rotary"` is `Attention("rotary")`, and None is
     `Attention()`. A stack takes a list too, with one for each block.
@@ -99,17 +109,6 @@ class Attention(_Spec):
 
     Raises:
         ValueError: An invalid argument.
-
-    Example:
-    >>> import keras_posenc as kp
-    >>> encoder = kp.TransformerEncoder(
-    ...     num_layers=2,
-    ...     num_heads=4,
-    ...     attention=[
-    ...         kp.Attention("rotary", window=64, num_key_value_heads=2),
-    ...         kp.Attention("rotary", num_key_value_heads=2),
-    ...     ],
-    ... )
 
     References:
         - [Ainslie et al., 2023](https://arxiv.org/abs/2305.13245) (grouped
@@ -135,6 +134,10 @@ class Attention(_Spec):
 class Norm(_Spec):
     """Which norms a block has, and where.
 
+    >>> import keras_posenc as kp
+    >>> norm = kp.Norm("rms", at="before", epsilon=1e-6)
+    >>> encoder = kp.TransformerEncoder(2, num_heads=4, norm=norm)
+
     For the argument `norm` of blocks, stacks and models, where a kind or a
     place alone can be given in its place: `"rms"` is `Norm("rms")`, and
     `"before"` is `Norm(at="before")`.
@@ -154,11 +157,6 @@ class Norm(_Spec):
 
     Raises:
         ValueError: An invalid argument.
-
-    Example:
-    >>> import keras_posenc as kp
-    >>> norm = kp.Norm("rms", at="before", epsilon=1e-6)
-    >>> encoder = kp.TransformerEncoder(2, num_heads=4, norm=norm)
 
     References:
         - [Xiong et al., 2020](https://arxiv.org/abs/2002.04745) (pre-norm)

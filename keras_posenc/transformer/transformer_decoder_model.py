@@ -32,6 +32,19 @@ from keras_posenc.transformer.blocks import TransformerDecoder
 class TransformerDecoderModel(DecodingModel):
     """A decoder-only model: embedding, positions, decoder, logits.
 
+    >>> import numpy as np
+    >>> import keras_posenc as kp
+    >>> model = kp.TransformerDecoderModel(
+    ...     1000, d_model=64, num_layers=2, num_heads=4, intermediate_dim=128
+    ... )
+    >>> tuple(model(np.array([[5, 7, 2, 0, 0]])).shape)
+    (1, 5, 1000)
+    >>> cache = model.build_cache(1, 20)
+    >>> logits, cache = model.call_with_cache(np.array([[5, 7, 2]]), cache)
+    >>> logits, cache = model.call_with_cache(np.array([[9]]), cache)
+    >>> tuple(logits.shape)
+    (1, 1, 1000)
+
     A Functional model of one input, `ids` of shape `(batch, seq)`, int32. The
     mask of padding, `pad_id`, reaches every layer and the loss. No token
     attends to later ones.
@@ -55,20 +68,6 @@ class TransformerDecoderModel(DecodingModel):
 
     Returns:
         The model's output is `(batch, seq, vocabulary_size)`.
-
-    Example:
-    >>> import numpy as np
-    >>> import keras_posenc as kp
-    >>> model = kp.TransformerDecoderModel(
-    ...     1000, d_model=64, num_layers=2, num_heads=4, intermediate_dim=128
-    ... )
-    >>> tuple(model(np.array([[5, 7, 2, 0, 0]])).shape)
-    (1, 5, 1000)
-    >>> cache = model.build_cache(1, 20)
-    >>> logits, cache = model.call_with_cache(np.array([[5, 7, 2]]), cache)
-    >>> logits, cache = model.call_with_cache(np.array([[9]]), cache)
-    >>> tuple(logits.shape)
-    (1, 1, 1000)
 
     References:
         - [Vaswani et al., 2017](https://arxiv.org/abs/1706.03762)

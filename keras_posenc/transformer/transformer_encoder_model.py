@@ -38,6 +38,14 @@ from keras_posenc.transformer.blocks import TransformerEncoder
 class TransformerEncoderModel(StackModel):
     """Embedding, positions, dropout and a `TransformerEncoder`.
 
+    >>> import numpy as np
+    >>> import keras_posenc as kp
+    >>> model = kp.TransformerEncoderModel(
+    ...     1000, d_model=64, num_layers=2, num_heads=4, intermediate_dim=128
+    ... )
+    >>> tuple(model(np.array([[5, 7, 2, 0, 0]])).shape)
+    (1, 5, 64)
+
     A Functional model of one input, `ids` of shape `(batch, seq)`, int32. The
     mask of padding, `pad_id`, reaches every layer. The model takes only ids:
     to give `positions` or `segment_ids`, combine the layers yourself.
@@ -69,15 +77,6 @@ class TransformerEncoderModel(StackModel):
     Returns:
         The model's output is `(batch, seq, d_model)`, wider if
         `input_position` concatenates.
-
-    Example:
-    >>> import numpy as np
-    >>> import keras_posenc as kp
-    >>> model = kp.TransformerEncoderModel(
-    ...     1000, d_model=64, num_layers=2, num_heads=4, intermediate_dim=128
-    ... )
-    >>> tuple(model(np.array([[5, 7, 2, 0, 0]])).shape)
-    (1, 5, 64)
 
     References:
         - [Vaswani et al., 2017](https://arxiv.org/abs/1706.03762)

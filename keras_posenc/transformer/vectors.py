@@ -19,6 +19,13 @@ _BITS = (128, 64, 32, 16, 8, 4, 2, 1)  # the values of those of an integer
 class L2Normalization(NamedArguments, keras.Layer):
     """Divides vectors by their length; zeros stay zeros, in exports too.
 
+    >>> import numpy as np
+    >>> import keras_posenc as kp
+    >>> vectors = np.array([[3.0, 4.0], [0.0, 0.0]], "float32")
+    >>> print(np.array(kp.L2Normalization()(vectors)))
+    [[0.6 0.8]
+     [0.  0. ]]
+
     Keras's `UnitNormalization` multiplies by the inverse of the length, which
     for zeros is NaN in LiteRT. Sums are computed in float32 or higher.
 
@@ -30,14 +37,6 @@ class L2Normalization(NamedArguments, keras.Layer):
 
     Returns:
         The same shape, in the compute dtype. The mask passes through.
-
-    Example:
-    >>> import numpy as np
-    >>> import keras_posenc as kp
-    >>> vectors = np.array([[3.0, 4.0], [0.0, 0.0]], "float32")
-    >>> print(np.array(kp.L2Normalization()(vectors)))
-    [[0.6 0.8]
-     [0.  0. ]]
     """
 
     def __init__(self, **kwargs: Any) -> None:
@@ -55,6 +54,11 @@ class L2Normalization(NamedArguments, keras.Layer):
 class Truncation(ConfiguredLayer, keras.Layer):
     """Keeps the first `dim` numbers of vectors.
 
+    >>> import numpy as np
+    >>> import keras_posenc as kp
+    >>> print(np.array(kp.Truncation(2)(np.array([[3.0, 4.0, 5.0]]))))
+    [[3. 4.]]
+
     A Matryoshka model is trained so that these are a good, shorter vector. Cut
     vectors are no longer of length 1: `L2Normalization` may follow.
 
@@ -70,12 +74,6 @@ class Truncation(ConfiguredLayer, keras.Layer):
 
     Raises:
         ValueError: `dim` is not a positive integer, or is above the width.
-
-    Example:
-    >>> import numpy as np
-    >>> import keras_posenc as kp
-    >>> print(np.array(kp.Truncation(2)(np.array([[3.0, 4.0, 5.0]]))))
-    [[3. 4.]]
 
     References:
         - [Kusupati et al., 2022](https://arxiv.org/abs/2205.13147)
@@ -138,6 +136,19 @@ class RoundedVectors(NamedArguments, keras.Layer):
 class Int8Quantization(RoundedVectors):
     """Scales each vector so that its largest number is 127 or -127, and rounds.
 
+    >>> import numpy as np
+    >>> import keras_posenc as kp
+    >>> vectors = np.array([[0.6, -0.8], [1.0, 0.0]], "float32")
+    >>> integers = np.array(kp.Int8Quantization()(vectors))
+    >>> print(integers)
+    [[  95 -127]
+     [ 127    0]]
+    >>> units = integers.astype("float32")
+    >>> units /= np.linalg.norm(units, axis=-1, keepdims=True)
+    >>> print(np.round(units @ units.T, 2))
+    [[1.  0.6]
+     [0.6 1. ]]
+
     Vectors need no calibration, and the direction is kept: the cosine of two
     vectors is that of their integers, up to rounding. Each number is off by at
     most 0.5, that is 1/254 of the vector's largest number. The length is lost.
@@ -159,20 +170,6 @@ class Int8Quantization(RoundedVectors):
 
     Raises:
         ValueError: Inputs are not floats of rank 2.
-
-    Example:
-    >>> import numpy as np
-    >>> import keras_posenc as kp
-    >>> vectors = np.array([[0.6, -0.8], [1.0, 0.0]], "float32")
-    >>> integers = np.array(kp.Int8Quantization()(vectors))
-    >>> print(integers)
-    [[  95 -127]
-     [ 127    0]]
-    >>> units = integers.astype("float32")
-    >>> units /= np.linalg.norm(units, axis=-1, keepdims=True)
-    >>> print(np.round(units @ units.T, 2))
-    [[1.  0.6]
-     [0.6 1. ]]
     """
 
     rounded_dtype = "int8"
@@ -189,6 +186,12 @@ class Int8Quantization(RoundedVectors):
 @keras.saving.register_keras_serializable(package="keras_posenc")
 class BinaryQuantization(RoundedVectors):
     """Keeps the sign of each number, a bit that is 1 above 0, 8 to a byte.
+
+    >>> import numpy as np
+    >>> import keras_posenc as kp
+    >>> vectors = np.array([[0.5, -0.5, 0.1, 0.0, 0.0, 0.0, 0.0, 0.2]])
+    >>> print(np.array(kp.BinaryQuantization()(vectors)))
+    [[161]]
 
     The bytes are those of `numpy.packbits`, and of sentence-transformers'
     `precision="ubinary"`: the first number is the highest bit of the first
@@ -207,13 +210,6 @@ class BinaryQuantization(RoundedVectors):
 
     Raises:
         ValueError: Inputs are not floats of rank 2.
-
-    Example:
-    >>> import numpy as np
-    >>> import keras_posenc as kp
-    >>> vectors = np.array([[0.5, -0.5, 0.1, 0.0, 0.0, 0.0, 0.0, 0.2]])
-    >>> print(np.array(kp.BinaryQuantization()(vectors)))
-    [[161]]
     """
 
     rounded_dtype = "uint8"

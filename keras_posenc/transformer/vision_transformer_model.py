@@ -36,6 +36,12 @@ from keras_posenc.transformer.specs import Norm
 class PatchEmbedding(ConfiguredLayer, keras.Layer):
     """A vector for each patch of an image, after those of class tokens.
 
+    >>> import numpy as np
+    >>> import keras_posenc as kp
+    >>> layer = kp.PatchEmbedding(4, d_model=16)
+    >>> tuple(layer(np.ones((2, 8, 12, 3), "float32")).shape)
+    (2, 7, 16)
+
     The image is cut into squares, row by row; each is projected, and a learned
     vector for its position is added. All images have the size that the layer
     is built with.
@@ -66,13 +72,6 @@ class PatchEmbedding(ConfiguredLayer, keras.Layer):
     Raises:
         ValueError: An invalid argument, or images of another rank, that do
             not divide into patches or, with positions, of unknown size.
-
-    Example:
-    >>> import numpy as np
-    >>> import keras_posenc as kp
-    >>> layer = kp.PatchEmbedding(4, d_model=16)
-    >>> tuple(layer(np.ones((2, 8, 12, 3), "float32")).shape)
-    (2, 7, 16)
 
     References:
         - [Dosovitskiy et al., 2020](https://arxiv.org/abs/2010.11929)
@@ -163,6 +162,21 @@ class PatchEmbedding(ConfiguredLayer, keras.Layer):
 class VisionTransformerModel(StackModel):
     """`PatchEmbedding`, dropout and a `TransformerEncoder`: ViT.
 
+    >>> import numpy as np
+    >>> import keras_posenc as kp
+    >>> model = kp.VisionTransformerModel(
+    ...     32, patch_size=8, d_model=64, num_layers=2, num_heads=4
+    ... )
+    >>> tuple(model(np.ones((1, 32, 32, 3))).shape)
+    (1, 17, 64)
+    >>> model = kp.VisionTransformerModel(
+    ...     None, input_position=None,
+    ...     attention=kp.RotaryEmbedding(axes=2, max_wavelength=100),
+    ...     patch_size=8, d_model=64, num_layers=2, num_heads=4
+    ... )
+    >>> tuple(model(np.ones((1, 32, 48, 3))).shape)
+    (1, 25, 64)
+
     A Functional model of one input, `images` of shape `(batch, height, width,
     channels)`, float32. The defaults are those of ViT-Base.
 
@@ -188,22 +202,6 @@ class VisionTransformerModel(StackModel):
 
     Returns:
         The model's output is `(batch, num_class_tokens + patches, d_model)`.
-
-    Example:
-    >>> import numpy as np
-    >>> import keras_posenc as kp
-    >>> model = kp.VisionTransformerModel(
-    ...     32, patch_size=8, d_model=64, num_layers=2, num_heads=4
-    ... )
-    >>> tuple(model(np.ones((1, 32, 32, 3))).shape)
-    (1, 17, 64)
-    >>> model = kp.VisionTransformerModel(
-    ...     None, input_position=None,
-    ...     attention=kp.RotaryEmbedding(axes=2, max_wavelength=100),
-    ...     patch_size=8, d_model=64, num_layers=2, num_heads=4
-    ... )
-    >>> tuple(model(np.ones((1, 32, 48, 3))).shape)
-    (1, 25, 64)
 
     References:
         - [Dosovitskiy et al., 2020](https://arxiv.org/abs/2010.11929)

@@ -63,15 +63,19 @@ def test_every_page_is_whole(at):
         assert page["unnamed"] == [], path
         assert page["tooWide"] <= 0, path
         assert page["cut"] == [], path
+        assert page["torn"] == [], path
         assert "keras_posenc" in page["title"], path
         assert page["words"] > 40 or path in EMPTY, path
         assert page["bytes"] < MOST_BYTES, (path, page["bytes"])
 
 
-def test_search_finds_a_name(shown):
+def test_search_finds_a_name_also_of_another_library(shown):
     found = shown[1280]["used"]["found"]
-    assert any("reference/positional.html" in each["to"] for each in found)
-    assert any("RotaryEmbedding" in each["text"] for each in found)
+    ours = found["RotaryEmbedding"]
+    assert any("reference/positional.html" in each["to"] for each in ours)
+    assert any("RotaryEmbedding" in each["text"] for each in ours)
+    (theirs,) = found["SinePositionEncoding"]
+    assert "peers.html" in theirs["to"]
 
 
 def test_another_version_is_chosen(shown):

@@ -14,7 +14,7 @@ const browser = await chromium.launch({
   args: ["--headless", "--no-sandbox", "--disable-gpu", "--no-first-run"],
 });
 const site = `${settings.url}/${settings.version}`;
-const index = `${site}/docs/index.html`;
+const index = `${site}/README.html`;
 
 /** A page of a size, and what goes wrong on it. */
 async function open(width) {
@@ -66,6 +66,10 @@ async function visit(width) {
         cut: [...main.querySelectorAll(":is(.highlight-default, .highlight-sh, .highlight-console) pre, .table-wrapper")]
           .filter((place) => place.scrollWidth > place.clientWidth + 1)
           .map((place) => place.innerText.slice(0, 60)),
+        // Names on two lines, except those that are as long as a line.
+        torn: [...main.querySelectorAll("code")]
+          .filter((code) => /^[\w.]{1,40}$/.test(code.textContent) && code.getClientRects().length > 1)
+          .map((code) => code.textContent),
         title: document.title,
         words: main.innerText.split(/\s+/).length,
       };
@@ -81,7 +85,7 @@ async function search(page, words) {
   await page.keyboard.type(words);
   await page.keyboard.press("Enter");
   await page.waitForSelector("#search-results li a");
-  await page.waitForFunction(() => /\d|찾/.test(document.querySelector(".search-summary")?.textContent ?? ""));
+  await page.waitForFunction(() => /\d|one|찾/.test(document.querySelector(".search-summary")?.textContent ?? ""));
   return page.$$eval("#search-results > ul > li > a, #search-results ul.search > li > a", (links) =>
     links.slice(0, 5).map((link) => ({ text: link.innerText, to: link.getAttribute("href") })),
   );
@@ -94,7 +98,7 @@ async function versions(page) {
   await select.waitFor();
   const names = await select.locator("option").allTextContents();
   await select.selectOption(settings.other);
-  await page.waitForURL(`**/${settings.other}/docs/index.html`);
+  await page.waitForURL(`**/${settings.other}/README.html`);
   return names;
 }
 
@@ -118,7 +122,9 @@ async function use(width) {
   await page.goto(index);
   await shoot(page, `index-${width}`);
   const narrow = width < 600;
-  const found = narrow ? null : await search(page, "RotaryEmbedding");
+  const found = {};
+  for (const name of narrow ? [] : ["RotaryEmbedding", "SinePositionEncoding"])
+    found[name] = await search(page, name);
   const offered = narrow ? null : await versions(page);
   const slide = (place) => place.locator("input[type=range]").first().press("ArrowRight");
   const pictures = {
