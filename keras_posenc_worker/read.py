@@ -11,6 +11,10 @@ from keras_posenc_worker.read_onnx import read_onnx
 from keras_posenc_worker.read_saved_model import read_saved_model
 
 
+def prepare() -> None:
+    """Does nothing: importing this module has loaded what all readers need."""
+
+
 def main(kind: str, path: str) -> dict[str, Any]:
     """Returns the contents of a file, or `error` with the reason."""
     read = {

@@ -19,7 +19,7 @@ from keras_posenc.export.worker_client import (
     MIB,
     Limits,
     WorkerError,
-    run_in_worker,
+    spare_worker,
 )
 from keras_posenc.progress import printable, printable_errors
 from keras_posenc.publish import as_path
@@ -126,7 +126,6 @@ class Inspection:
         return "\n".join([str(self), *map(printable, lines)])
 
 
-@printable_errors()
 def inspect_export(path: str | Path) -> Inspection:
     """Reads what an exported file contains, without running it.
 
@@ -150,6 +149,12 @@ def inspect_export(path: str | Path) -> Inspection:
         ValueError: There is no exported file at the path, or it cannot be read,
             or its folder has links.
     """
+    return _inspect(path)
+
+
+@printable_errors()
+def _inspect(path: str | Path, is_own: bool = False) -> Inspection:
+    """Only files that this process has written share the one that reads."""
     path, kind = locate(path)
     if kind == "onnx" and util.find_spec("onnx") is None:
         raise ImportError(
@@ -166,7 +171,8 @@ def inspect_export(path: str | Path) -> Inspection:
     size *= size < 2**31
     limits = Limits(memory=MEMORY + 4 * size, seconds=8 + size // (50 * MIB))
     try:
-        found = run_in_worker(read.__name__, kind, str(path), limits=limits)
+        with spare_worker(read.__name__, is_own=is_own) as worker:
+            found = worker.run(kind, str(path), limits=limits)
         if "error" in found:
             raise ValueError(found["error"])
     except (ValueError, WorkerError) as error:
@@ -321,16 +327,6 @@ def locate(path: str | Path) -> tuple[Path, str]:
     return path, "litert"
 
 
-def refuse_package(path: str | Path, use: str) -> None:
-    """Raises `ValueError` for a LiteRT-LM package."""
-    if locate(path)[1] == "litertlm":
-        raise ValueError(
-            f"{use} takes no LiteRT-LM packages, which only LiteRT-LM's engine "
-            "runs: use them in an application, or with keras-posenc chat, "
-            f"verify and inspect. Received: '{path}'"
-        )
-
-
 def check_operators(allow_operators: Any) -> None:
     """Raises `ValueError` unless they are names of operators."""
     if isinstance(allow_operators, str) or not (
@@ -344,11 +340,11 @@ def check_operators(allow_operators: Any) -> None:
 
 
 def inspect_safe(
-    exported: Path, allow_operators: Sequence[str] = ()
+    exported: Path, allow_operators: Sequence[str] = (), is_own: bool = False
 ) -> Inspection:
     """Inspects an exported model, and refuses one that must not be run."""
     try:
-        inspection = inspect_export(exported)
+        inspection = _inspect(exported, is_own)
     except ValueError as error:  # it exists, but cannot be read
         raise ExportVerificationError(str(error)) from error
     unsafe = set(inspection.unsafe_operators).difference(allow_operators)

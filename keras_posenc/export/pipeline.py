@@ -218,7 +218,8 @@ def _write(format: Format, path: Path, step: Step) -> Inspection:
     format.write(path)
     give_back()
     # A vocabulary's file is the caller's own here.
-    found = inspect_safe(path, [*format.allow_operators, _OWN_FILES])
+    allowed = [*format.allow_operators, _OWN_FILES]
+    found = inspect_safe(path, allowed, is_own=True)
     if format.verify and found.kind == "saved_model":
         load_ahead(path)  # while the model computes
     return found

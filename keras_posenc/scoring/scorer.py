@@ -14,7 +14,6 @@ from keras_posenc.export.inspect import (
     check_operators,
     inspect_safe,
     locate,
-    refuse_package,
 )
 from keras_posenc.export.record import check_record, digests, read_record
 from keras_posenc.scoring.columns import Input, Output, require_pyarrow
@@ -156,8 +155,13 @@ class Scorer:
         self.threads = (
             None if threads is None else check_positive_int("threads", threads)
         )
-        refuse_package(path, "Scoring")
-        path, _ = locate(path)
+        path, kind = locate(path)
+        if kind == "litertlm":
+            raise ValueError(
+                "Scoring takes no LiteRT-LM packages, which only LiteRT-LM's "
+                "engine runs: use them in an application, or with keras-posenc "
+                f"chat, verify and inspect. Received: '{path}'"
+            )
         inspection = inspect_safe(path, allow_operators)
         known = inspection.signatures
         if signature is None:

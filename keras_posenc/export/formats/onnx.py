@@ -179,7 +179,6 @@ def _converted(
 ) -> tuple[Any, dict[str, Any]]:
     """Returns a `ModelProto` with weights as inputs, and values of others."""
     import tensorflow as tf
-    import tf2onnx
     from tensorflow.python.framework import convert_to_constants
 
     specs = [
@@ -220,7 +219,7 @@ def _converted(
         )
         inputs = [x.name for x in function.inputs if x.dtype != tf.resource]
         outputs = [each.name for each in function.outputs]
-        model, _ = tf2onnx.convert.from_graph_def(
+        model = _in_onnx(
             function.graph.as_graph_def(add_shapes=True),
             input_names=inputs,
             output_names=outputs,
@@ -229,8 +228,6 @@ def _converted(
                 # TensorFlow has sorted them by name.
                 **dict(zip(outputs, sorted(names), strict=True)),
             },
-            opset=_OPSET,
-            custom_op_handlers=HANDLERS,
         )
     except Exception as error:  # of the converter
         raise ExportError(
@@ -241,6 +238,26 @@ def _converted(
         logger.setLevel(level)
     model.graph.output.sort(key=lambda each: names.index(each.name))
     return model, held
+
+
+def _in_onnx(graph_def: Any, *, copies: bool = False, **names: Any) -> Any:
+    """Converts a graph; its slow `copies` let steps of tf2onnx's fail."""
+    import tensorflow as tf
+    from tf2onnx import optimizer, tf_loader, tfonnx
+
+    inputs, outputs = names["input_names"], names["output_names"]
+    with tf.Graph().as_default() as graph:
+        graph_def = tf_loader.tf_optimize(inputs, outputs, graph_def)
+        tf.import_graph_def(graph_def, name="")
+        found = tfonnx.process_tf_graph(
+            graph, True, opset=_OPSET, custom_op_handlers=HANDLERS, **names
+        )
+    try:
+        return optimizer.optimize_graph(found, copies).make_model("")
+    except Exception:
+        if copies:
+            raise
+        return _in_onnx(graph_def, copies=True, **names)
 
 
 def _rewritten(original: Any) -> Any:

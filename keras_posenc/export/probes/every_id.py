@@ -79,9 +79,13 @@ def _plan(
     rows = -(-examples // -(-examples // max(_TOKENS // widest, 1)))
     fixed = signature.shapes(rows, length)
     batches = -(-examples // min((*fixed[n], 1)[0] for n in counts))
+    # Each token may be multiplied by all other weights.
+    looked_up = {id(x) for each in tables(signature) for x in each.weights}
+    weights = [x for x in signature.model.weights if id(x) not in looked_up]
+    multiplied = sum(math.prod(x.shape) for x in weights)
     if (
         batches > _MOST_BATCHES
-        or examples * widest * _multiplied(signature) > _MOST_WORK
+        or examples * widest * multiplied > _MOST_WORK
         or examples * _numbers(signature, length) > _MOST_NUMBERS
     ):
         return 1, 0
@@ -95,13 +99,6 @@ def tables(signature: Signature) -> list[keras.layers.Embedding]:
         for layer in layers_within(signature.model)
         if isinstance(layer, keras.layers.Embedding)
     ]
-
-
-def _multiplied(signature: Signature) -> int:
-    """Returns how many weights each token may be multiplied by."""
-    own = {id(x) for each in tables(signature) for x in each.weights}
-    weights = signature.model.weights
-    return sum(math.prod(x.shape) for x in weights if id(x) not in own)
 
 
 def _numbers(signature: Signature, length: int) -> int:

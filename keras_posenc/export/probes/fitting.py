@@ -36,7 +36,8 @@ def sizes_of(
     signature: Signature, most: int, is_given: bool, graphs: Graphs, call: Call
 ) -> tuple[int, int]:
     """Returns the least and the largest size of axes other than the batch."""
-    if _is_fixed(signature):
+    specs = signature.innermost.specs.values()
+    if all(None not in spec.shape[1:] for spec in specs):
         return 1, most
     takes = _taking(signature, most, graphs, call)
     longest = most
@@ -47,11 +48,6 @@ def sizes_of(
         return 1, longest
     larger = next(filter(takes, _doubles(2, longest)), longest)
     return _edge(takes, larger, larger // 2), longest
-
-
-def _is_fixed(signature: Signature) -> bool:
-    specs = signature.innermost.specs.values()
-    return all(None not in spec.shape[1:] for spec in specs)
 
 
 def _doubles(size: int, most: int) -> Iterator[int]:

@@ -12,7 +12,6 @@ import numpy as np
 from keras_posenc.export.model_protocol import Offers
 from keras_posenc.export.probes import fitting
 from keras_posenc.export.probes.compare import (
-    Outputs,
     is_finite,
     is_float,
     scales_of,
@@ -220,7 +219,11 @@ def _cases(
             refusal = refusal or f". {' '.join(str(error).split())[:300]}"
             continue
         is_generated |= not (probe.is_sample or probe.extremes)
-        if not probe.extremes or probe.is_nan or _has_numbers(outputs):
+        has_numbers = any(  # which alone are compared
+            bool(is_finite(x).any()) if is_float(x) else x.size > 0
+            for x in outputs.values()
+        )
+        if not probe.extremes or probe.is_nan or has_numbers:
             yield dataclasses.replace(probe, inputs=inputs, outputs=outputs)
     if not is_generated:
         notes.append(
@@ -246,14 +249,6 @@ def _is_rounding(signature: Signature) -> bool:
         Offers.of(signature.model).rescore is not None  # a choice may be a tie
         or bool(dtypes & {"float16", "bfloat16"})
         or sum(math.prod(x.shape) for x in signature.model.weights) > _MANY
-    )
-
-
-def _has_numbers(outputs: Outputs) -> bool:
-    """Returns whether some number is finite: only such are compared."""
-    return any(
-        bool(is_finite(x).any()) if is_float(x) else x.size > 0
-        for x in outputs.values()
     )
 
 

@@ -1,7 +1,7 @@
 """Samples given by callers, as inputs of signatures."""
 
 import reprlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import keras
@@ -91,7 +91,8 @@ def fit_samples(
         found = {each.name: _fitting(each, sample) for each in signatures}
         if not any(found.values()):
             raise ValueError(_fit(sample, signatures[0], argument))
-        if argument == "samples" and _is_empty(sample):
+        empty = (np.shape(each)[:1] == (0,) for each in _values(sample))
+        if argument == "samples" and any(empty):
             raise ValueError(
                 "`samples` must hold at least one example each. Received: one "
                 "with none"
@@ -110,7 +111,7 @@ def _fit(
         whole = _fit(sample, signature.strings.signature, argument)
         if not isinstance(whole, str):
             sample = signature.strings.cut(whole)
-        elif _has_texts(sample):
+        elif any(_as_texts(each) is not None for each in _values(sample)):
             return whole
     given = sample if isinstance(sample, Mapping) else {}
     if not isinstance(sample, Mapping) and len(signature.specs) == 1:
@@ -149,15 +150,8 @@ def _fit(
     return inputs
 
 
-def _is_empty(sample: Any) -> bool:
-    """Returns whether a sample has an array without an example."""
-    values = sample.values() if isinstance(sample, Mapping) else [sample]
-    return any(np.shape(each)[:1] == (0,) for each in values)
-
-
-def _has_texts(sample: Any) -> bool:
-    values = sample.values() if isinstance(sample, Mapping) else [sample]
-    return any(_as_texts(each) is not None for each in values)
+def _values(sample: Any) -> Iterable[Any]:
+    return sample.values() if isinstance(sample, Mapping) else [sample]
 
 
 def _arrays(signature: Signature) -> str:

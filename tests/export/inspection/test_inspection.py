@@ -8,8 +8,9 @@ import numpy as np
 import pytest
 
 import keras_posenc as kp
-from keras_posenc.export import units
+from keras_posenc.export import units, worker_client
 from keras_posenc.export.inspect import Tensor, locate
+from keras_posenc_worker import read
 
 pytestmark = pytest.mark.tensorflow
 
@@ -29,6 +30,8 @@ SIGNATURES = {
 def test_what_is_read(kind, request, model):
     path = request.getfixturevalue(kind).path
     found = kp.inspect_export(str(path))
+    # Anyone may have written it: what read it reads no other file.
+    assert read.__name__ not in {name for _, name, *_ in worker_client._spares}
     assert found.path == path
     assert found.kind == kind
     files = [path] if kind == "litert" else path.rglob("*")
