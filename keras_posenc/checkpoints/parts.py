@@ -436,7 +436,9 @@ class WrittenTensors:
 def array_of(values: Any) -> np.ndarray:
     """Returns an array of floats of at least 32 bits."""
     array = keras.ops.convert_to_numpy(values)
-    return array if array.dtype == "float64" else array.astype("float32")
+    if array.dtype == "float64":
+        return array
+    return array.astype("float32", copy=False)
 
 
 def _over(factor: Any, values: np.ndarray) -> np.ndarray:
