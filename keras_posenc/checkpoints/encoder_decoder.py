@@ -176,8 +176,8 @@ class EncoderDecoder(Family):
                 tensors.put(_HEAD, table)
         elif kernel is not None:
             model.head.kernel.assign(kernel.T)
-        if model.logits_bias is not None:
-            bias, shape = model.logits_bias.bias, (1, -1)
+        if model.logits_layer is not None:
+            bias, shape = model.logits_layer.bias, (1, -1)
             if saves:
                 tensors.put(_BIAS, array_of(bias).reshape(shape))
             else:

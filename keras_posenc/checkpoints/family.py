@@ -4,6 +4,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+import numpy as np
+
 from keras_posenc.checkpoints.config import Config
 from keras_posenc.checkpoints.parts import Parts
 from keras_posenc.checkpoints.tensors import Tensors
@@ -161,6 +163,10 @@ class Family:
     ignored: str = ""
     fixed: Mapping[str, Any] = {}
 
+    def values_of(self, values: Mapping[str, Any], path: Any) -> Any:
+        """Returns the keys of a config that concern the model that is read."""
+        return values
+
     def read(self, config: Config) -> Reading:
         """Returns what a config says."""
         for key in self.ignored.split():
@@ -215,7 +221,8 @@ class Family:
         sizes = {
             "d_model": width * width,
             "vocabulary_size": options.get("vocabulary_size", 0) * narrow,
-            "intermediate_dim": options["intermediate_dim"] * width,
+            "intermediate_dim": int(np.max(options["intermediate_dim"]))
+            * width,
             "head_dim": options["num_heads"] * head_dim * width,
             "positions": getattr(position, "sequence_length", 0) * narrow,
             "patch_size and num_channels": options.get("patch_size", 0) ** 2
@@ -297,9 +304,11 @@ class Family:
         fused = "query_key_value" in names
         parts.dense(
             attention.query_key_value,
-            ["query_key_value"] if fused else ["query", "key", "value"],
+            ["query_key_value"]
+            if fused
+            else ["query", "key", "value"][: len(attention.head_counts)],
             number,
-            heads=(attention.num_heads, attention.num_key_value_heads),
+            heads=attention.head_counts,
             factors=factors,
         )
         parts.dense(

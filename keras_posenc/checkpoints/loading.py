@@ -99,7 +99,9 @@ class Loading:
     def __init__(self, folder: Folder, encoder_only: bool = False) -> None:
         self.folder = folder
         self.values: Mapping[str, Any] = folder.mapping(CONFIG)
-        self.kind, self.family = family_of(self.values, folder)
+        kind, self.family = family_of(self.values, folder)
+        self.values = self.family.values_of(self.values, self.path)
+        self.kind = self.values.get("model_type", kind)
         names = self.values.get("architectures")
         name = str(names[0]) if isinstance(names, list) and names else ""
         if isinstance(self.family, EncoderDecoder):

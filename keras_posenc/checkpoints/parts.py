@@ -225,19 +225,17 @@ class Parts:
         layer: Any,
         parts: Sequence[str],
         number: int | None = None,
-        heads: tuple[int, int] | None = None,
+        heads: Sequence[int] | None = None,
         factors: Mapping[str, Any] | None = None,
     ) -> None:
         """Matches a projection with one tensor, or with several, concatenated.
 
-        Two are of one width; three are queries, keys and values, of which
-        `heads` are the numbers of heads. `factors` are as in `Family.factors`.
+        They are of one width, or have so many `heads`. `factors` are as in
+        `Family.factors`.
         """
         units, count = layer.kernel.shape[1], len(parts)
-        sizes = [units // count] * count
-        if heads is not None and count == 3:
-            one = units // (heads[0] + 2 * heads[1])
-            sizes = [heads[0] * one, heads[1] * one, heads[1] * one]
+        shares = heads if heads and len(heads) == count else [1] * count
+        sizes = [units // sum(shares) * share for share in shares]
         ends = np.cumsum([0, *sizes]).tolist()
         self.columns(
             [
@@ -438,7 +436,9 @@ class WrittenTensors:
 def array_of(values: Any) -> np.ndarray:
     """Returns an array of floats of at least 32 bits."""
     array = keras.ops.convert_to_numpy(values)
-    return array if array.dtype == "float64" else array.astype("float32")
+    if array.dtype == "float64":
+        return array
+    return array.astype("float32", copy=False)
 
 
 def _over(factor: Any, values: np.ndarray) -> np.ndarray:

@@ -55,12 +55,15 @@ def rotary_of(
 
 
 def rotary_by_kind(
-    config: Config, bases: Mapping[str, tuple[str, float]]
+    config: Config,
+    bases: Mapping[str, tuple[str, float]],
+    kinds: tuple[str, ...] = KINDS,
 ) -> dict[str, RotaryEmbedding]:
     """Returns rotary positions by kind of block.
 
     `bases` are, for each kind, the key of its base in older configs, and the
-    usual base. The first kind is the one that older configs may scale.
+    usual base. The first kind is the one that older configs may scale. `kinds`
+    are those of scalings.
     """
     older, given = (_taken(config, key) for key in _KEYS)
     whole = Config(given, f"{config.path}', 'rope_parameters")
@@ -71,7 +74,7 @@ def rotary_by_kind(
         older = {}
         parameters = Config(values, f"{whole.path}', '{kind}")
         base = _base(config, key, parameters, theta)
-        found[kind] = _rotary(parameters, base, length)
+        found[kind] = _rotary(parameters, base, length, kinds)
     whole.finish()
     return found
 
@@ -126,7 +129,7 @@ def _rotary(
     """
     parameters.rename("type", "rope_type")
     kind = parameters.expect("rope_type", *kinds)
-    if share is None:
+    if share is None and kind != "proportional":
         parameters.expect(SHARE, 1.0, None)
     if kind == "ntk":
         parameters.expect("mixed_b", None)

@@ -35,22 +35,33 @@ def or_none(check: Check) -> Check:
 _NAMES = {
     check_bool: "bidirectional embedding_norm last_axis_first normalize "
     "scale_inputs skip_masked skip_padding use_bias use_causal_mask "
-    "use_gate use_logits_bias use_positions",
-    check_positive_int: "d_model hidden_dim intermediate_dim max_distance "
+    "use_gate use_logits_bias use_output_scale use_positions",
+    check_positive_int: "d_model hidden_dim max_distance "
     "max_position num_buckets num_channels num_heads num_layers patch_size "
     "scale_base sequence_length start training_length vocabulary_size",
+    or_none(check_positive): "logits_cap",
     check_positive: "alibi_bias_max attn_scale floor_scale initial_scale "
     "initial_threshold max_period min_period norm_epsilon",
-    or_none(check_positive_int): "embedding_dim encoding_dim memory_dim "
+    or_none(check_positive_int): "embedding_dim encoding_dim layer_input_dim "
+    "memory_dim "
     "num_decoder_layers num_key_value_heads target_vocabulary_size",
     check_count: "num_class_tokens",
     check_rate: "dropout",
 }
+
+
+def _sizes(name: str, value: Any) -> Any:
+    if isinstance(value, list | tuple):
+        return [check_positive_int(name, each) for each in value]
+    return check_positive_int(name, value)
+
+
 #: The check of each constructor argument that means the same in every class.
 CHECKS: dict[str, Check] = {
     **{
         name: check for check, names in _NAMES.items() for name in names.split()
     },
+    "intermediate_dim": _sizes,
     "layout": lambda name, value: check_choice(name, value, LAYOUTS),
     "merge_mode": lambda name, value: check_choice(
         name, value, ("add", "concat", None)

@@ -123,6 +123,10 @@ class Context:
         slots: The slots of the inputs in a cache, whose tokens are `keys`;
             None without a cache.
         window: How far tokens see; None for all.
+        layer_inputs: What all blocks have of each token, and then what the
+            block has that computes; None for nothing.
+        block: The number of that block.
+        shared: The keys and values of the blocks that others attend to.
     """
 
     queries: Side
@@ -135,6 +139,9 @@ class Context:
     slots: Slots | None = None
     window: int | None = None
     packing: Packing | None = None
+    layer_inputs: Any = None
+    block: int = 0
+    shared: dict[int, Any] = dataclasses.field(default_factory=dict)
 
     def __post_init__(self) -> None:
         self.mask = self._combine(self.queries, self.keys, self.attention_mask)
@@ -430,6 +437,7 @@ class DecodingLayer(AttentionLayer):
         memory_segment_ids: Any = None,
         memory_mask: Any = None,
         memory_attention_mask: Any = None,
+        layer_inputs: Any = None,
         return_attention_scores: bool = False,
         mask: Any = None,
         training: bool | None = None,
@@ -439,6 +447,7 @@ class DecodingLayer(AttentionLayer):
 
     def context_of(self, inputs: Any, given: Mapping[str, Any]) -> Context:
         context = super().context_of(inputs, given)
+        context.layer_inputs = given.get("layer_inputs")
         memory = given["memory"]
         of_memory = {x: given[x] for x in given if x.startswith("memory_")}
         if memory is not None:

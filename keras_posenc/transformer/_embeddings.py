@@ -215,6 +215,32 @@ class LogitsBias(keras.Layer):
         return tuple(input_shape)
 
 
+@keras.saving.register_keras_serializable(
+    package="keras_posenc", name="LogitsCap"
+)
+class LogitsCap(ConfiguredLayer, keras.Layer):
+    """Keeps logits within a cap, by a hyperbolic tangent.
+
+    Args:
+        logits_cap: What no logit exceeds in magnitude.
+        **kwargs: As for `keras.Layer`.
+
+    Call arguments:
+        inputs: Logits, `(..., vocabulary)`.
+    """
+
+    def __init__(self, logits_cap: float, **kwargs: Any) -> None:
+        super().__init__(**kwargs)
+        self.logits_cap = logits_cap
+        self.supports_masking = True
+
+    def call(self, inputs: Any) -> Any:
+        return self.logits_cap * ops.tanh(inputs / self.logits_cap)
+
+    def compute_output_shape(self, input_shape: Any) -> tuple[Any, ...]:
+        return tuple(input_shape)
+
+
 def check_pad_id(name: str, value: Any, vocabulary: int) -> int:
     """Returns an id of padding: of the vocabulary, or -1 for none of it."""
     number = as_integer(value)

@@ -162,7 +162,8 @@ class DecodingModel(StackModel):
         target_embedding_norm: The norm after that, or None.
         head: A `Dense` from the decoder's outputs to logits; None if the
             embedding computes them.
-        logits_bias: The `LogitsBias` after that, or None.
+        logits_layer: The layer after that, or None.
+        layer_embedding: The table of `layer_inputs` of the decoder, or None.
     """
 
     decoder: TransformerDecoder
@@ -171,7 +172,8 @@ class DecodingModel(StackModel):
     target_input_position: keras.Layer | None
     head: keras.layers.Dense | None
     target_embedding_norm: keras.Layer | None
-    logits_bias: keras.Layer | None
+    logits_layer: keras.Layer | None = None
+    layer_embedding: TokenEmbedding | None = None
 
     def call_with_cache(
         self,
@@ -266,6 +268,10 @@ class DecodingModel(StackModel):
             memory=memory,
             slots=slots,
         )
+        if self.layer_embedding is not None:
+            context.layer_inputs = embedded(
+                self.layer_embedding, token_ids, self.target_pad_id
+            )
         x = put_in_at(
             self.target_input_position,
             embedded(self.target_embedding, token_ids, self.target_pad_id),
@@ -283,8 +289,8 @@ class DecodingModel(StackModel):
             logits = self.target_embedding(x, reverse=True)
         else:
             logits = project(self.head, x)
-        if self.logits_bias is not None:
-            logits = self.logits_bias(logits)
+        if self.logits_layer is not None:
+            logits = self.logits_layer(logits)
         slot = cache["slot"] + count
         return logits, {**cache, **kept, "slot": slot, "blocks": blocks}
 

@@ -9,7 +9,7 @@ and its config.
 import functools
 import inspect
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TypedDict, TypeVar
 
 import keras
@@ -73,11 +73,12 @@ class BlockOptions(FeedForwardOptions, total=False):
     """Options of a block.
 
     Args:
-        intermediate_dim: Width of the feed-forward part.
+        intermediate_dim: Width of the feed-forward part; of a stack also a list
+            with that of each block.
         norm: A `Norm`, or its kind or place, such as `"rms"` or `"before"`.
     """
 
-    intermediate_dim: int
+    intermediate_dim: int | Sequence[int]
     norm: Norm | str
 
 

@@ -4,6 +4,7 @@ from collections.abc import Callable
 from typing import Any, Unpack
 
 import keras
+import numpy as np
 from keras import ops
 
 from keras_posenc.keras_internals import (
@@ -79,10 +80,9 @@ class _MultiHead(AttentionLayer):
         self.query_norm = self.key_norm = None
         if spec.query_key_norm:
             norm = Norm("rms", epsilon=self.norm_epsilon)
-            self.query_norm, self.key_norm = (
-                make_norm(norm, self.dtype_policy, name)
-                for name in ("query_norm", "key_norm")
-            )
+            self.query_norm = make_norm(norm, self.dtype_policy, "query_norm")
+            if spec.keys_of is None:
+                self.key_norm = make_norm(norm, self.dtype_policy, "key_norm")
         self.dropout_layer = keras.layers.Dropout(
             self.dropout, dtype=self.dtype_policy, name="dropout"
         )
@@ -209,10 +209,18 @@ class SelfAttention(_MultiHead):
     def positions_within(self) -> list[Any]:
         return self._position()
 
+    @property
+    def head_counts(self) -> list[int]:
+        """How many heads of queries, keys and values are projected to."""
+        counts = [self.num_heads, *[self.num_key_value_heads] * 2]
+        if self.attention.keys_of is not None:
+            return counts[:1]
+        return counts[:2] if self.attention.keys_as_values else counts
+
     def build(self, input_shape: Any) -> None:
         check_sequence_shape(self, input_shape)
         shape = tuple(input_shape)
-        heads = self.num_heads + 2 * self.num_key_value_heads
+        heads = sum(self.head_counts)
         head_dim = self._head_width(shape[-1])
         self._project_to("query_key_value", heads, shape, head_dim)
         position = self.attention_position
@@ -231,17 +239,34 @@ class SelfAttention(_MultiHead):
         position = self.attention_position
         check_causal(position, context)
         steps = steps_of(position, x, context, self.num_heads)
+        if self.attention.keys_of is None:
+            key = rotated(position, key, context.keys, "rotate_keys")
+        key, value = self._shared(context, key, value)
         context = context.within(self.attention.window)
         return attend_between(
             self,
             rotated(position, query, context.queries),
-            rotated(position, key, context.keys, "rotate_keys"),
+            key,
             value,
             context,
             places=places_of(steps, context.queries, context.keys),
             return_attention_scores=return_attention_scores,
             training=training,
         )
+
+    def _shared(self, context: Context, key: Any, value: Any) -> Any:
+        """Returns the keys and values to attend to, another block's or own."""
+        of = self.attention.keys_of
+        if of is not None:
+            if of not in context.shared:
+                raise ValueError(
+                    f"Layer '{self.name}' with keys_of={of} attends to keys of "
+                    "another block: give it to a stack"
+                )
+            return context.shared[of]
+        if context.block in context.shared:
+            context.shared[context.block] = key, value
+        return key, value
 
     def empty_cache(self, batch: Any, length: Any) -> dict[str, Any]:
         """Makes buffers for the keys and values of some tokens, all zeros."""
@@ -266,28 +291,29 @@ class SelfAttention(_MultiHead):
         """Computes the outputs of further tokens, and extends the cache.
 
         The context has the new tokens as queries, all slots as keys; keys are
-        cached as rotated.
+        cached as rotated. A block that attends to another one's has no cache.
         """
         query, key, value = self._project(x, context)
         position, slots = self.attention_position, context.slots
         assert slots is not None
-        new = {
-            "key": rotated(position, key, context.queries, "rotate_keys"),
-            "value": value,
-        }
+        new = {}
+        if self.attention.keys_of is None:
+            key = rotated(position, key, context.queries, "rotate_keys")
+            new = {"key": key, "value": value}
         steps = steps_of(position, x, context, self.num_heads)
         if steps is not None:
             new["steps"] = steps
-        context = context.within(self.attention.window)
         cache = {
             name: slots.write(cache[name], each, axis=2)
             for name, each in new.items()
         }
+        key, value = self._shared(context, cache.get("key"), cache.get("value"))
+        context = context.within(self.attention.window)
         outputs = attend_between(
             self,
             rotated(position, query, context.queries),
-            cache["key"],
-            cache["value"],
+            key,
+            value,
             context,
             places=places_of(cache.get("steps"), context.queries, context.keys),
             return_attention_scores=False,
@@ -296,27 +322,36 @@ class SelfAttention(_MultiHead):
         return outputs, cache
 
     def _project(self, x: Any, context: Context) -> tuple[Any, Any, Any]:
-        """Projects inputs to three of (batch, their heads, seq, head_dim)."""
+        """Projects inputs to three of (batch, their heads, seq, head_dim).
+
+        Keys and values are None where they are another block's.
+        """
         head_dim = self._head_width(x.shape[-1])
-        heads, kv_heads = self.num_heads, self.num_key_value_heads
+        counts = self.head_counts
         projected = ops.reshape(
             context.unpack(project(self.query_key_value, x)),
             (
                 context.batch,
                 context.queries.length,
-                heads + 2 * kv_heads,
+                sum(counts),
                 head_dim,
             ),
         )
-        query, key, value = ops.split(
+        query, *others = ops.split(
             swap_heads(projected),
             # In equal parts, which mobile runtimes are fast at.
-            3 if heads == kv_heads else [heads, heads + kv_heads],
+            len(counts)
+            if len({*counts}) == 1
+            else np.cumsum(counts)[:-1].tolist(),
             axis=1,
         )
-        query = normalized_heads(self.query_norm, query)
-        key = normalized_heads(self.key_norm, key)
-        return query * head_dim**-0.5, key, value
+        query = normalized_heads(self.query_norm, query) * head_dim**-0.5
+        if not others:
+            return query, None, None
+        key, value = others[0], others[-1]
+        if self.attention.value_norm:
+            value = ops.rms_normalization(value, epsilon=self.norm_epsilon)
+        return query, normalized_heads(self.key_norm, key), value
 
 
 @keras.saving.register_keras_serializable(package="keras_posenc")

@@ -1,13 +1,13 @@
 """The blocks of encoder and decoder."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from typing import Any, Unpack
 
 import keras
 from keras import ops
 
-from keras_posenc.checks import check_bool
+from keras_posenc.checks import check_bool, check_positive_int
 from keras_posenc.ops.arguments import (
     check_sequence_shape,
     check_tokens,
@@ -152,6 +152,7 @@ class Block(AttentionLayer):
         cross_attention: That of the cross-attention, or `"same"`; None for a
             block without one.
         memory_dim: As `CrossAttention` takes it.
+        layer_input_dim, use_output_scale: As `TransformerDecoderBlock` takes.
         **options: All of `BlockOptions`.
     """
 
@@ -162,9 +163,12 @@ class Block(AttentionLayer):
         attention: Any,
         cross_attention: Any = None,
         memory_dim: int | None = None,
+        layer_input_dim: int | None = None,
+        use_output_scale: bool = False,
         **options: Unpack[BlockOptions],
     ) -> None:
         super().__init__(**for_keras(options))
+        keep_arguments(self, locals())
         kept = keep_options(self, BlockOptions, options)
 
         def make(
@@ -213,6 +217,15 @@ class Block(AttentionLayer):
                 if is_there and getattr(self, part) is not None:
                     norm = make_norm(self.norm, dtype, name)
                 setattr(self, name, norm)
+        self.input_gate: Any = None
+        self.input_norm: Any = None
+        if self.layer_input_dim is not None:
+            width = self.layer_input_dim
+            self.input_gate = make_dense(
+                self, width, "input_gate", self.activation, use_bias=False
+            )
+            self.input_norm = make_norm(self.norm, dtype, "input_norm")
+        self.output_scale = None
         self.dropout_layer = keras.layers.Dropout(
             self.dropout, dtype=dtype, name="dropout"
         )
@@ -242,6 +255,18 @@ class Block(AttentionLayer):
         ):
             if sublayer is not None:
                 sublayer.build(tuple(input_shape))
+        if self.input_gate is not None:
+            *outer, dim = input_shape
+            self.input_gate.build((*outer, dim))
+            self.input_projection = make_dense(
+                self, dim, "input_projection", use_bias=False
+            )
+            self.input_projection.build((*outer, self.layer_input_dim))
+            self.input_norm.build((*outer, dim))
+        if self.use_output_scale:
+            self.output_scale = self.add_weight(
+                shape=(), initializer="ones", name="output_scale"
+            )
 
     def attend(
         self,
@@ -265,11 +290,15 @@ class Block(AttentionLayer):
                 scores.append(weights)
             return outputs
 
-        x = self.add_parts(x, weighed, training)
+        x = self.add_parts(x, context, weighed, training)
         return (x, *scores) if return_attention_scores else x
 
     def add_parts(
-        self, x: Any, attend: Callable[[Any, Any], Any], training: bool | None
+        self,
+        x: Any,
+        context: Context,
+        attend: Callable[[Any, Any], Any],
+        training: bool | None,
     ) -> Any:
         """Applies the sublayers, each with norm, dropout and residual.
 
@@ -288,6 +317,13 @@ class Block(AttentionLayer):
             x = x + normalized(output_norm, outputs)
             if is_after:
                 x = normalized(norm, x)
+        if self.input_gate is not None:
+            outputs = project(self.input_gate, x)
+            outputs = outputs * ops.cast(context.layer_inputs, outputs.dtype)
+            outputs = project(self.input_projection, outputs)
+            x = x + normalized(self.input_norm, outputs)
+        if self.output_scale is not None:
+            x = x * ops.cast(self.output_scale, x.dtype)
         return x
 
     def _parts(self) -> list[tuple[Any, Any, Any]]:
@@ -373,6 +409,10 @@ class TransformerDecoderBlock(Block, DecodingLayer):
             or None for the block of a decoder-only model, which is called
             without `memory`.
         memory_dim: Width of the memory; by default that of the inputs.
+        layer_input_dim: Width of a further input, `layer_inputs`, which a gate
+            multiplies after the feed-forward part; None for none.
+        use_output_scale: Whether the outputs are multiplied by a number that is
+            learned.
         **options: As for `BlockOptions`.
 
     Call arguments: those of `SelfAttention`, where `use_causal_mask` is True
@@ -384,6 +424,8 @@ class TransformerDecoderBlock(Block, DecodingLayer):
             mask that the memory carries.
         memory_attention_mask: Bool `(batch, seq, source)`: which token may
             attend to which token of the memory.
+        layer_inputs: Float tensor of shape `(batch, seq, layer_input_dim)`; in
+            a stack `(batch, seq, num_layers * layer_input_dim)`.
 
     Returns:
         `(batch, seq, dim)` in the compute dtype; with
@@ -399,6 +441,8 @@ class TransformerDecoderBlock(Block, DecodingLayer):
         attention: Attention | AttentionPosition | str | None = None,
         cross_attention: Attention | AttentionPosition | str | None = "same",
         memory_dim: int | None = None,
+        layer_input_dim: int | None = None,
+        use_output_scale: bool = False,
         **options: Unpack[BlockOptions],
     ) -> None:
         if memory_dim is not None and cross_attention is None:
@@ -411,9 +455,10 @@ class TransformerDecoderBlock(Block, DecodingLayer):
             attention=attention,
             cross_attention=cross_attention,
             memory_dim=memory_dim,
+            layer_input_dim=layer_input_dim,
+            use_output_scale=use_output_scale,
             **options,
         )
-        self.memory_dim = memory_dim
 
     def attend_cached(
         self,
@@ -440,7 +485,7 @@ class TransformerDecoderBlock(Block, DecodingLayer):
                 training=False,
             )
 
-        x = self.add_parts(x, attend, False)
+        x = self.add_parts(x, context, attend, False)
         return x, cache
 
 
@@ -452,10 +497,12 @@ class Stack(AttentionLayer):
         num_layers: Number of blocks.
         cross_attention: As `TransformerDecoder` takes it.
         skip_padding: Whether the blocks leave padding out of their computation.
-        of_blocks: Further arguments of all blocks.
+        of_blocks: Further arguments of all blocks, kept as attributes too.
         share_blocks: Whether all blocks are the same layer.
         **options: All of `StackOptions`.
     """
+
+    layer_input_dim: int | None = None
 
     def __init__(
         self,
@@ -469,6 +516,7 @@ class Stack(AttentionLayer):
         **options: Unpack[StackOptions],
     ) -> None:
         super().__init__(**for_keras(options))
+        keep_arguments(self, of_blocks or {})
         self.skip_padding = check_bool("skip_padding", skip_padding)
         dtype = self.dtype_policy
         each: dict[str, list[Any]] = {}
@@ -480,6 +528,14 @@ class Stack(AttentionLayer):
             dtype,
         )
         self.num_layers = count = len(each["attention"])
+        self._check_keys_of(each["attention"])
+        _, each["intermediate_dim"] = by_block(
+            "intermediate_dim",
+            options["intermediate_dim"],
+            count,
+            lambda name, value, _: check_positive_int(name, value),
+            dtype,
+        )
         if is_same(cross_attention):
             cross_attention = across_like(self.attention)
         if (
@@ -502,6 +558,7 @@ class Stack(AttentionLayer):
             **keep_options(self, BlockOptions, options),
             **(of_blocks or {}),
         }
+        del of_blocks["intermediate_dim"]
         norm = of_blocks.pop("norm")
         others = replace(norm, at="before") if norm.at == "between" else norm
         each["norm"] = [norm, *[others] * (count - 1)]
@@ -521,6 +578,30 @@ class Stack(AttentionLayer):
         self.final_norm = None
         if "after" not in self.norm.at:
             self.final_norm = make_norm(self.norm, dtype, "final_norm")
+        self.layer_projection: Any = None
+        self.layer_norm: Any = None
+        if self.layer_input_dim is not None:
+            width = count * self.layer_input_dim
+            self.layer_projection = make_dense(
+                self, width, "layer_projection", use_bias=False
+            )
+            self.layer_norm = make_norm(self.norm, dtype, "layer_norm")
+
+    def _check_keys_of(self, specs: list[Attention]) -> None:
+        """Raises `ValueError` for keys of a block that has none such."""
+        for number, spec in enumerate(specs):
+            if spec.keys_of is None:
+                continue
+            source = specs[min(spec.keys_of, number)]
+            each = [(x.num_key_value_heads, x.head_dim) for x in (spec, source)]
+            steps = [getattr(x.position, "steps", None) for x in (spec, source)]
+            if source.keys_of is not None or each[0] != each[1] or any(steps):
+                raise ValueError(
+                    f"`keys_of` of block {number} must be the number of an "
+                    "earlier block with keys of its own, as many and as wide, "
+                    "and positions without steps. "
+                    f"Received: keys_of={spec.keys_of}"
+                )
 
     def positions_within(self) -> list[Any]:
         return [x for block in self.blocks for x in block.positions_within()]
@@ -535,6 +616,10 @@ class Stack(AttentionLayer):
                 block.build(tuple(input_shape))
         if self.final_norm is not None:
             self.final_norm.build(tuple(input_shape))
+        if self.layer_projection is not None:
+            self.layer_projection.build(tuple(input_shape))
+            shape = (*input_shape[:-1], self.num_layers, self.layer_input_dim)
+            self.layer_norm.build(shape)
 
     def attend(
         self,
@@ -548,7 +633,7 @@ class Stack(AttentionLayer):
             context.skip_padding(x, training)
         x = context.pack(x)
         scores: list[Any] = []
-        for block in self.blocks:
+        for block in self.each_block(x, context):
             x = block(
                 x,
                 return_attention_scores=return_attention_scores,
@@ -562,6 +647,31 @@ class Stack(AttentionLayer):
         # (block, kind of attention) -> (kind of attention, block)
         by_kind = (list(weights) for weights in zip(*scores, strict=True))
         return (x, *by_kind) if return_attention_scores else x
+
+    def each_block(self, x: Any, context: Context) -> Iterator[Any]:
+        """Yields the blocks, for each of which the context is made ready."""
+        inputs = context.layer_inputs
+        if (inputs is None) != (self.layer_input_dim is None):
+            raise ValueError(
+                f"{type(self).__name__} '{self.name}' takes `layer_inputs` if "
+                "it has a `layer_input_dim`. Received: layer_input_dim="
+                f"{self.layer_input_dim}, layer_inputs={inputs!r:.60}"
+            )
+        if inputs is not None:
+            # (..., layers * dim) -> (..., layers, dim)
+            by_layer = (*outer_sizes(x), self.num_layers, self.layer_input_dim)
+            own = ops.reshape(project(self.layer_projection, x), by_layer)
+            inputs = context.pack(ops.cast(inputs, self.compute_dtype))
+            inputs = ops.reshape(inputs, by_layer) + self.layer_norm(own)
+        specs = [block.attention.attention for block in self.blocks]
+        context.shared = dict.fromkeys(
+            spec.keys_of for spec in specs if spec.keys_of is not None
+        )
+        for number, block in enumerate(self.blocks):
+            context.block = number
+            if inputs is not None:
+                context.layer_inputs = inputs[..., number, :]
+            yield block
 
     def finish(self, x: Any, context: Context) -> Any:
         """Applies the final norm, and unpacks the tokens: (batch, seq, dim)."""
@@ -624,12 +734,16 @@ class TransformerEncoder(Stack):
     ) -> None:
         attention = options["attention"]
         norm = check_norm("norm", options["norm"])
-        alike = norm.at != "between" and not isinstance(attention, list | tuple)
+        several = attention, options["intermediate_dim"]
+        alike = norm.at != "between" and not any(
+            isinstance(each, list | tuple) for each in several
+        )
         if check_bool("share_blocks", share_blocks) and not alike:
             raise ValueError(
                 "`share_blocks` needs blocks that are alike: one `attention`, "
-                "and a `norm` that is not 'between'. Received: "
-                f"attention={attention!r}, norm={norm!r}"
+                "one `intermediate_dim`, and a `norm` that is not 'between'. "
+                f"Received: attention={attention!r}, "
+                f"intermediate_dim={several[1]!r}, norm={norm!r}"
             )
         super().__init__(
             TransformerEncoderBlock,
@@ -663,6 +777,11 @@ class TransformerDecoder(Stack, DecodingLayer):
             `attention` without position and window; or None for the stack of
             a decoder-only model, which is called without `memory`.
         memory_dim: Width of the memory; by default that of the inputs.
+        layer_input_dim: Width of a further input of each block, as in Gemma 4:
+            `layer_inputs` plus a normalized projection of the inputs. A gate
+            multiplies it after the feed-forward part. None for none.
+        use_output_scale: Whether the outputs of each block are multiplied by a
+            number that is learned.
         skip_padding: Whether the blocks leave padding out of their computation,
             as `TransformerEncoder` says.
         **options: As for `StackOptions`.
@@ -681,6 +800,8 @@ class TransformerDecoder(Stack, DecodingLayer):
         *,
         cross_attention: Attentions = "same",
         memory_dim: int | None = None,
+        layer_input_dim: int | None = None,
+        use_output_scale: bool = False,
         skip_padding: bool = True,
         **options: Unpack[StackOptions],
     ) -> None:
@@ -689,10 +810,13 @@ class TransformerDecoder(Stack, DecodingLayer):
             num_layers,
             cross_attention=cross_attention,
             skip_padding=skip_padding,
-            of_blocks={"memory_dim": memory_dim},
+            of_blocks={
+                "memory_dim": memory_dim,
+                "layer_input_dim": layer_input_dim,
+                "use_output_scale": use_output_scale,
+            },
             **options,
         )
-        self.memory_dim = memory_dim
 
     def attend_cached(
         self,
@@ -706,21 +830,29 @@ class TransformerDecoder(Stack, DecodingLayer):
         Args:
             x: `(batch, query, dim)`, in the compute dtype.
             context: The new tokens as queries, all slots as keys.
-            caches: That of each block, as `empty_caches` makes it.
+            caches: Those of the blocks, as `empty_caches` makes them.
             remembered: What `remember` returned; empty without a memory.
         """
         x = context.hide_padding(x)
-        new = []
-        for index, block in enumerate(self.blocks):
-            of_memory = remembered[index] if remembered else None
-            x, cache = block.attend_cached(x, context, caches[index], of_memory)
-            new.append(cache)
+        left, new = iter(caches), []
+        for block in self.each_block(x, context):
+            of_memory = remembered[context.block] if remembered else None
+            has_keys = block.attention.attention.keys_of is None
+            cache = next(left) if has_keys else {}
+            x, cache = block.attend_cached(x, context, cache, of_memory)
+            if has_keys:
+                new.append(cache)
         return self.finish(x, context), new
 
     def empty_caches(self, batch: Any, length: Any) -> list[dict[str, Any]]:
-        """Makes buffers for the keys and values of each block, all zeros."""
+        """Makes buffers for the keys and values of each block, all zeros.
+
+        Blocks that attend to the keys of another one have none.
+        """
         return [
-            block.attention.empty_cache(batch, length) for block in self.blocks
+            block.attention.empty_cache(batch, length)
+            for block in self.blocks
+            if block.attention.attention.keys_of is None
         ]
 
     def remember(self, memory: Any, tokens: Any) -> list[dict[str, Any]]:

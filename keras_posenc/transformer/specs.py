@@ -10,6 +10,7 @@ import keras
 from keras_posenc.checks import (
     check_bool,
     check_choice,
+    check_count,
     check_positive,
     check_positive_int,
 )
@@ -106,6 +107,13 @@ class Attention(_Spec):
         query_key_norm: Whether each head's queries and keys are normalized, by
             RMS, before they are rotated. All heads share the weights. `"all"`
             normalizes all heads together, as in OLMo 2.
+        value_norm: Whether each head's values are normalized too, by RMS
+            without weights, as in Gemma 4.
+        keys_as_values: Whether values are the keys, as they are before norm
+            and rotation.
+        keys_of: The number of an earlier block of the stack, from 0 on, whose
+            keys and values are attended to; by default the block has its own.
+            They come as they are there, rotated by the position there.
 
     Raises:
         ValueError: An invalid argument.
@@ -127,6 +135,9 @@ class Attention(_Spec):
     head_dim: int | None = _checked(None, _check_size)
     use_bias: bool | None = _checked(None, or_none(check_bool))
     query_key_norm: bool | str = _checked(False, _check_bool_or_all)
+    value_norm: bool = _checked(False, check_bool)
+    keys_as_values: bool = _checked(False, check_bool)
+    keys_of: int | None = _checked(None, or_none(check_count))
 
 
 @keras.saving.register_keras_serializable(package="keras_posenc")
@@ -169,6 +180,8 @@ class Norm(_Spec):
     epsilon: float = _checked(1e-5, check_positive)
 
 
+# What cross-attention does not have.
+_OF_OWN_KEYS = ("value_norm", "keys_as_values", "keys_of")
 #: What a call has in place of arguments that are a field of a spec.
 WITHIN = {
     each.name: f"{argument}=keras_posenc.{spec.__name__}({each.name}=...)"
@@ -218,6 +231,12 @@ def check_across(name: str, value: Any, dtype: Any) -> Attention:
             f"`{name}` must have no window: the tokens of a memory are not "
             f"next to those of the inputs. Received: window={spec.window}"
         )
+    for own in _OF_OWN_KEYS:
+        if getattr(spec, own) != getattr(Attention, own):
+            raise ValueError(
+                f"`{name}` must have no `{own}`, which is for self-attention. "
+                f"Received: {own}={getattr(spec, own)!r}"
+            )
     position = spec.position
     if not isinstance(position, AttentionPosition):
         return spec
@@ -261,7 +280,8 @@ def across_like(attention: Any) -> Any:
     """Returns what `"same"` is as a cross-attention, for a spec or a list."""
     if isinstance(attention, list):
         return [across_like(each) for each in attention]
-    return replace(attention, position=None, window=None)
+    usual = {name: getattr(Attention, name) for name in _OF_OWN_KEYS}
+    return replace(attention, position=None, window=None, **usual)
 
 
 def name_of(position: AttentionPosition) -> str:

@@ -262,10 +262,10 @@ class Transformer(DecodingModel):
         logits, head = logits_of(
             decoder, x, target_embedding, embeddings, target_vocabulary_size
         )
-        logits_bias = None
+        logits_layer = None
         if use_logits_bias:
-            logits_bias = LogitsBias(dtype=dtype, name="logits_bias")
-            logits = logits_bias(logits)
+            logits_layer = LogitsBias(dtype=dtype, name="logits_bias")
+            logits = logits_layer(logits)
         self.connect(
             {"source": source, "target": target},
             logits,
@@ -288,7 +288,7 @@ class Transformer(DecodingModel):
             source_embedding_norm=source_norm,
             target_embedding_norm=target_norm,
             head=head,
-            logits_bias=logits_bias,
+            logits_layer=logits_layer,
             pad_id=pad_id,
             target_pad_id=target_pad_id,
             embeddings=embeddings,

@@ -6,7 +6,7 @@ import keras
 
 from keras_posenc.checks import check_choice, check_count
 from keras_posenc.ops.named import checked_arguments
-from keras_posenc.transformer._embeddings import check_pad_id
+from keras_posenc.transformer._embeddings import LogitsCap, check_pad_id
 from keras_posenc.transformer._input_position import (
     check_input_position,
     put_in,
@@ -63,6 +63,11 @@ class TransformerDecoderModel(DecodingModel):
             `"separate"`: with a kernel of its own.
         scale_inputs: Whether the embeddings are multiplied by `sqrt(d_model)`,
             as in the paper.
+        logits_cap: What no logit exceeds in magnitude: they become
+            `logits_cap * tanh(logits / logits_cap)`. None for no cap.
+        layer_input_dim: As `TransformerDecoder` takes it; the ids have a
+            further table of embeddings for `layer_inputs`.
+        use_output_scale: As `TransformerDecoder` takes it.
         skip_padding: As `TransformerEncoder` takes it.
         **options: As for `ModelOptions`.
 
@@ -83,6 +88,9 @@ class TransformerDecoderModel(DecodingModel):
         pad_id: int = 0,
         embeddings: str = "tied",
         scale_inputs: bool = True,
+        logits_cap: float | None = None,
+        layer_input_dim: int | None = None,
+        use_output_scale: bool = False,
         skip_padding: bool = True,
         **options: Unpack[ModelOptions],
     ) -> None:
@@ -96,6 +104,8 @@ class TransformerDecoderModel(DecodingModel):
         decoder = TransformerDecoder(
             options["num_layers"],
             cross_attention=None,
+            layer_input_dim=layer_input_dim,
+            use_output_scale=use_output_scale,
             skip_padding=skip_padding,
             **select(StackOptions, options),
             dtype=dtype,
@@ -112,10 +122,24 @@ class TransformerDecoderModel(DecodingModel):
         x = put_in(
             position, embedding(ids), name="input_position", as_cached=True
         )
-        x = decoder(dropped(decoder, x, "dropout"))
+        layer_embedding, inputs = None, {}
+        if layer_input_dim is not None:
+            layer_embedding = make_table(
+                vocabulary_size,
+                options["num_layers"] * layer_input_dim,
+                options,
+                name="layer_embedding",
+                pad_id=pad_id,
+            )
+            inputs["layer_inputs"] = layer_embedding(ids)
+        x = decoder(dropped(decoder, x, "dropout"), **inputs)
         logits, head = logits_of(
             decoder, x, embedding, embeddings, vocabulary_size
         )
+        logits_layer = None
+        if logits_cap is not None:
+            logits_layer = LogitsCap(logits_cap, dtype=dtype, name="logits_cap")
+            logits = logits_layer(logits)
         self.connect(
             ids,
             logits,
@@ -125,7 +149,8 @@ class TransformerDecoderModel(DecodingModel):
             input_position=position,
             target_input_position=position,
             target_embedding_norm=None,
-            logits_bias=None,
+            logits_layer=logits_layer,
+            layer_embedding=layer_embedding,
             decoder=decoder,
             embedding=embedding,
             target_embedding=embedding,

@@ -37,6 +37,9 @@ SMALL = {
     **dict.fromkeys(("encoder_layers", "decoder_layers", "num_layers"), 1),
     "num_decoder_layers": 1,
     "d_kv": 4,
+    "global_head_dim": 8,
+    "num_global_key_value_heads": 2,
+    "num_kv_shared_layers": 0,
     "attention_head_size": 4,
     "image_size": 8,
     "max_length": 40,
@@ -45,7 +48,7 @@ SMALL = {
     "pad_vocab_size_multiple": 16,
     "pooler_hidden_size": 16,
     "position_buckets": 6,
-    "vocab_size": 384,
+    **dict.fromkeys(("vocab_size", "vocab_size_per_layer_input"), 384),
 }
 NOTES = ("_name_or_path", "transformers_version")
 
@@ -73,6 +76,8 @@ def shrunk(config):
         is_narrow = config["embedding_size"] < config["hidden_size"]
         small["embedding_size"] = 8 if is_narrow else 16
     small |= {key: "" for key in NOTES if key in config}
+    if "text_config" in config:
+        small["text_config"] = shrunk(config["text_config"])
     if "layer_types" in config:
         small["layer_types"] = config["layer_types"][:1]
     ids = {

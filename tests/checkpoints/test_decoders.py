@@ -1,5 +1,7 @@
 """Decoders against `transformers`, on random weights; and their configs."""
 
+import json
+
 import numpy as np
 import pytest
 from keras import ops
@@ -90,6 +92,16 @@ def changed(tmp_path):
                 "cache_implementation": "hybrid",
             },
         ),
+        (  # as the hub has it
+            "gemma4_text",
+            {
+                "per_layer_config": GONE,
+                "global_head_dim": 8,
+                "num_global_key_value_heads": 1,
+                "expert_intermediate_size": None,
+                "use_bidirectional_attention": "vision",
+            },
+        ),
         ("qwen2", {"layer_types": GONE}),
         (
             "phi3",
@@ -119,6 +131,43 @@ def changed(tmp_path):
 def test_older_keys(changed, name, keys):
     model = load(changed(name, **keys)).model
     check(model, name, "float32")
+
+
+def test_the_text_model_of_one_of_texts_and_images(changed, tmp_path):
+    """It has keys that are not needed, of blocks that use those of others."""
+    name, key = "gemma4_text", "layers.3.self_attn.k_norm.weight"
+
+    def within(tensors):
+        tensors = {x.removeprefix("model."): tensors[x] for x in tensors}
+        tensors[key] = np.ones(8, "float32")
+        found = {f"model.language_model.{x}": tensors[x] for x in tensors}
+        other = "model.vision_tower.patch_embedder.input_proj.weight"
+        return {**found, other: np.ones((2, 2), "float32")}
+
+    folder = changed(name, within)
+    file = folder / "config.json"
+    text = json.loads(file.read_text())
+    kind = ["Gemma4ForConditionalGeneration"]
+    whole = {"model_type": "gemma4", "architectures": kind, "text_config": text}
+    file.write_text(json.dumps({**whole, "vision_config": {"depth": 1}}))
+    loaded = load(folder)
+    check(loaded.model, name, "float32")
+    prompt = np.array([[-1, 3, 0, 7, 9, 11]])
+    found = loaded.generate(prompt, max_new_tokens=4)
+    for _ in range(4):  # greedy, and whole each time
+        logits = ops.convert_to_numpy(loaded.model(prompt))
+        prompt = np.append(prompt, [[logits[0, -1].argmax()]], axis=1)
+    np.testing.assert_array_equal(found, prompt[:, 6:])
+    saved = kp.save_hugging_face(loaded, tmp_path / "saved", verbose=False)
+    config = json.loads((saved / "config.json").read_text())
+    assert config.items() >= {**text, "model_type": name}.items()
+    tensors = {*load_file(saved / "model.safetensors")}
+    assert tensors == {*load_file(FIXTURES / name / "model.safetensors")}
+    with pytest.raises(ValueError, match="text alone"):
+        load(folder, encoder_only=True)
+    file.write_text(json.dumps({**whole, "quantization_config": {"bits": 4}}))
+    with pytest.raises(ValueError, match="quantized weights"):
+        load(folder)
 
 
 def test_a_decoder_without_a_causal_mask(changed):

@@ -110,7 +110,9 @@ def small_config(name):
     config = shrunk(config_of(name))
     if inherited(name, "tokenizer", None) in GENERATORS:
         sizes = ("vocab_size", "decoder_vocab_size")
-        config |= {key: 2000 for key in sizes if key in config}
+        sizes += ("vocab_size_per_layer_input",)
+        for each in (config, config.get("text_config", {})):
+            each |= {key: 2000 for key in sizes if key in each}
     return config
 
 
@@ -138,7 +140,8 @@ def test_public_checkpoint(name, loading):
     assert not isinstance(found, str), found
     config = small_config(name)
     if does == "generates":
-        assert vocabulary_of(found.model) == config["vocab_size"]
+        size = config.get("text_config", config)["vocab_size"]
+        assert vocabulary_of(found.model) == size
         ends = config["eos_token_id"]
         assert list(np.ravel(ends)) == list(found.end_ids)
         assert found.model.pad_id == -1  # a text may spell the padding

@@ -71,9 +71,10 @@ def answers(model, ids):
 # One of each way that tensors become weights.
 LOADED = """
     albert_narrow bart bart_mnli bert_old_names cohere2 dinov2 dinov3
-    embedding_gemma ernie eurobert_classifier flan_t5 gemma3_text glm4 gpt2
-    granite granitemoehybrid gte marian_two modernbert_token_classifier mpnet
-    nomic_bert_scaled phi3 qwen3 roberta_classifier vit
+    embedding_gemma ernie eurobert_classifier flan_t5 gemma3_text gemma4_text
+    glm4 gpt2 granite granitemoehybrid gte marian_two
+    modernbert_token_classifier mpnet nomic_bert_scaled phi3 qwen3
+    roberta_classifier vit
 """
 
 
@@ -162,6 +163,28 @@ def test_a_folder_is_loaded_again_before_it_appears(tmp_path):
     with pytest.raises(kp.ExportError, match="differ by up to"):
         saved(other, tmp_path / "other", verify=True)
     assert [each.name for each in tmp_path.iterdir()] == ["own"]
+
+
+def test_the_library_of_transformers_reads_a_tokenizer_made_here(tmp_path):
+    library = pytest.importorskip("tokenizers")
+    texts = [
+        "To be, or NOT to be?",
+        "caf\u00e9\u6728\t12",
+        "[SEP] unknown: \u03a9",
+        "",
+    ]
+    for lowercase in (True, False):
+        tokenizer = kp.WordpieceTokenizer.learn(
+            texts[:2], 60, normalization="bert", lowercase=lowercase
+        )
+        encoder = made(BERT, vocabulary_size=len(tokenizer.vocabulary))
+        own = [keras.Input((), dtype="string"), tokenizer, encoder]
+        folder = saved(kp.PretrainedModel(own), tmp_path / str(lowercase))
+        read = library.Tokenizer.from_file(str(folder / "tokenizer.json"))
+        ids = keras.ops.convert_to_numpy(tokenizer(np.array(texts, object)))
+        for text, row in zip(texts, ids.tolist(), strict=True):
+            found = read.encode(text).ids
+            assert found + [0] * (len(row) - len(found)) == row
 
 
 def test_heads_of_training_are_not_named(tmp_path):

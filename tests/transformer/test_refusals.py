@@ -64,6 +64,7 @@ SCOPE = {
     "whole": whole,
     "SIZES": SIZES,
     "ALIBI": kp.AlibiBias(),
+    "FORGETS": kp.positions.ForgettingBias(),
     "DYNAMIC": kp.RotaryEmbedding(scaling=DYNAMIC),
     "READER": kp.TransformerDecoderBlock(**SIZES),
     "ALONE": kp.TransformerDecoderBlock(**SIZES, cross_attention=None),
@@ -91,6 +92,26 @@ Attention(use_bias=1)
     `use_bias` must be
 Attention(query_key_norm="each")
     `query_key_norm` must be True, False or 'all'
+Attention(keys_of=-1)
+    `keys_of` must be an integer of at least 0
+attention(attention=Attention(keys_of=0))(x(2, 4, 8))
+    with keys_of=0 attends to keys of another block: give it to a stack
+encoder(attention=[Attention(), Attention(keys_of=1)])
+    `keys_of` of block 1 must be the number of an earlier block
+encoder(attention=[Attention(), Attention(keys_of=0, head_dim=2)])
+    with keys of its own, as many and as wide
+encoder(attention=["rotary", Attention(FORGETS, keys_of=0)])
+    positions without steps. Received: keys_of=0
+TransformerDecoder(2, **SIZES, cross_attention=Attention(value_norm=True))
+    `cross_attention` must have no `value_norm`, which is for self-attention
+encoder(intermediate_dim=[8])
+    `intermediate_dim` as a list must have one entry for each of the 2 blocks
+encoder(share_blocks=True, intermediate_dim=[8, 8])
+    one `intermediate_dim`, and a `norm`
+model(TransformerDecoderModel, logits_cap=0)
+    `logits_cap` must be
+TransformerDecoder(cross_attention=None, layer_input_dim=3)(x(2, 4, 8))
+    takes `layer_inputs` if it has a `layer_input_dim`.
 Attention("rope")
     `position` must be an AttentionPosition, such as
 Norm("batch")
