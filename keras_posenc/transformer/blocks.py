@@ -8,6 +8,7 @@ import keras
 from keras import ops
 
 from keras_posenc.checks import check_bool
+from keras_posenc.keras_internals import called_alike
 from keras_posenc.ops.arguments import (
     check_sequence_shape,
     check_tokens,
@@ -714,11 +715,27 @@ class TransformerDecoder(Stack, DecodingLayer):
             caches: That of each block, as `empty_caches` makes it.
             remembered: What `remember` returned; empty without a memory.
         """
+
+        def attend(block: Any, x: Any, *caches: Any) -> Any:
+            return block.attend_cached(x, context, *caches)
+
         x = context.hide_padding(x)
         new = []
         for index, block in enumerate(self.blocks):
-            of_memory = remembered[index] if remembered else None
-            x, cache = block.attend_cached(x, context, caches[index], of_memory)
+            across = block.cross_attention
+            x, cache = called_alike(
+                attend,
+                block,
+                x,
+                caches[index],
+                remembered[index] if remembered else None,
+                known=context.queries.known,
+                kind=(
+                    block.norm,
+                    block.attention.attention,
+                    None if across is None else across.attention,
+                ),
+            )
             new.append(cache)
         return self.finish(x, context), new
 
