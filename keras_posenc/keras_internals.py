@@ -21,6 +21,7 @@ from typing import Any
 
 _STATE, _NAMES = "keras.src.backend.common.global_state", "name_scope_stack"
 _TARGET = contextvars.ContextVar[str | None]("format", default=None)
+_SHARES = contextvars.ContextVar("shares", default=False)
 
 
 def carried_mask(tensor: Any) -> Any:
@@ -290,6 +291,59 @@ def traced_once(
     return known[key](*tensors)
 
 
+def called_alike(
+    function: Callable[..., Any],
+    layer: Any,
+    *given: Any,
+    known: dict[Any, Any],
+    kind: Any,
+) -> Any:
+    """Returns `function(layer, *given)`; in some graphs, by a shared function.
+
+    Layers of one `kind` that are alike differ in their weights alone. `known`
+    keeps what was traced. The first of them is called as it is: what it keeps
+    for the others must be of the graph, not of a function within.
+    """
+    if not _SHARES.get():
+        return function(layer, *given)
+    import keras
+    import tensorflow as tf
+
+    kind = function, kind, _likeness(layer)
+    if kind not in known:
+        known[kind] = None
+        return function(layer, *given)
+    if known[kind] is None:
+
+        def call(values: Any, given: Any) -> Any:
+            lent = [*zip(layer.weights, values, strict=True)]
+            with keras.StatelessScope(lent):
+                return function(layer, *given)
+
+        # TensorFlow would optimize each copy, which takes as long as tracing.
+        known[kind] = tf.function(
+            call,
+            autograph=False,
+            experimental_attributes={"_noinline": True},
+        )
+    values = [tf.convert_to_tensor(x._value) for x in layer.weights]
+    return known[kind](values, given)
+
+
+def _likeness(layer: Any) -> tuple[Any, ...]:
+    """Returns what is equal for layers that differ in their weights alone."""
+    return (
+        *((x.name, tuple(x.shape), x.dtype) for x in layer.weights),
+        *(
+            (type(each), each.compute_dtype, name, value)
+            for each in layers_within(layer)
+            for name, value in vars(each).items()
+            if name == "activation"
+            or (isinstance(value, int | float) and not name.startswith("_"))
+        ),
+    )
+
+
 def traced_for_any_size(
     function: Any,
     inputs: Mapping[str, Any],
@@ -298,7 +352,8 @@ def traced_for_any_size(
 ) -> tuple[Any, dict[str, Any]]:
     """Returns a graph function of named arrays, and the specs of its outputs.
 
-    Axes are of any size, except in inputs whose spec is known.
+    Axes are of any size, except in inputs whose spec is known. Alike layers
+    become calls of one function.
     """
     import tensorflow as tf
 
@@ -313,7 +368,11 @@ def traced_for_any_size(
         jit_compile=jit_compile,
         autograph=False,
     )
-    made = traced.get_concrete_function().structured_outputs
+    token = _SHARES.set(not jit_compile)
+    try:
+        made = traced.get_concrete_function().structured_outputs
+    finally:
+        _SHARES.reset(token)
     return traced, {
         name: tf.TensorSpec(each.shape, each.dtype, name)
         for name, each in made.items()

@@ -5,6 +5,7 @@ import dataclasses
 import functools
 import logging
 from collections.abc import Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import keras
@@ -95,14 +96,23 @@ class _Part(keras.Model):
         if variables != self.traced_with:
             self.predict_function, self.traced_with = None, variables
 
+    def trace(
+        self, inputs: Mapping[str, Any], before: "_Part | None" = None
+    ) -> None:
+        """Has TensorFlow trace the part, once, for `run`.
+
+        Axes are of any length, or as in the outputs of the part `before`.
+        """
+        if self.predict_function is None:
+            known = {} if before is None else before.made
+            self.predict_function, self.made = traced_for_any_size(
+                lambda given: self(given), inputs, known, self.jit_compile
+            )
+
     def run(
         self, inputs: Mapping[str, Any], before: "_Part | None" = None
     ) -> dict[str, Any]:
-        """Returns what the part makes of a batch, as tensors.
-
-        TensorFlow traces it once: axes are of any length, or as in the outputs
-        of the part `before`, which has run.
-        """
+        """Returns what the part makes of a batch, as tensors."""
         backend = keras.backend.backend()
         if backend == "jax":
             return self.predict_on_batch(inputs)
@@ -110,11 +120,7 @@ class _Part(keras.Model):
         if backend != "tensorflow":
             self.make_predict_function()
             return self.predict_function([(inputs,)])
-        if self.predict_function is None:
-            known = {} if before is None else before.made
-            self.predict_function, self.made = traced_for_any_size(
-                lambda given: self(given), inputs, known, self.jit_compile
-            )
+        self.trace(inputs, before)
         return self.predict_function(inputs)
 
 
@@ -245,6 +251,22 @@ def _flat(cache: dict[str, Any], batch: Any) -> dict[str, Any]:
         },
         **flat(cache, OF_APPS),
     }
+
+
+def begun(
+    first: First, step: Step, inputs: Any, for_step: Mapping[str, Any]
+) -> dict[str, Any]:
+    """Runs `first`; TensorFlow meanwhile traces `step`, if it has not yet.
+
+    `for_step` are arrays as the step takes them besides the state.
+    """
+    if keras.backend.backend() != "tensorflow" or step.predict_function:
+        return first.run(inputs)
+    first.trace(inputs)
+    with ThreadPoolExecutor(1) as pool:
+        found = pool.submit(first.run, inputs)
+        step.trace({**first.made, **for_step}, first)
+        return found.result()
 
 
 def numbers_of(search: Search) -> np.ndarray:

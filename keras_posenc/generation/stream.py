@@ -7,7 +7,7 @@ import numpy as np
 from keras import ops
 
 from keras_posenc.generation.search import Search
-from keras_posenc.generation.step import First, Step, numbers_of
+from keras_posenc.generation.step import First, Step, begun, numbers_of
 
 
 def noise_of(search: Search, rows: int) -> np.ndarray:
@@ -29,26 +29,30 @@ def tokens_of(
     first, step = steps
     first.forget_changed()
     step.forget_changed()
-    room, numbers = search.decoding.room, numbers_of(search)
+    room = search.decoding.room
     prompt = ops.convert_to_numpy(search.prompt(source))
     rows, start = prompt.shape
     # Of one length: for another, XLA would compile each step again.
     seen = np.pad(prompt, ((0, 0), (0, room)), constant_values=search.pad_id)
-    state = first.run(
-        {"ids": source.astype("int32"), "free": np.zeros((rows, room), "int32")}
+    given = {
+        "seen": seen,
+        "index": np.full(rows, start, "int32"),
+        "numbers": numbers_of(search),
+    }
+    state = begun(
+        first,
+        step,
+        {
+            "ids": source.astype("int32"),
+            "free": np.zeros((rows, room), "int32"),
+        },
+        {"noise": noise[0], **given},
     )
     ended = np.zeros(rows, bool)
     for token in search.decoding.prefix_ids:
         yield np.full(rows, token, "int32"), ended
     for count in range(room):
-        inputs = {
-            **state,
-            "noise": noise[:, count],
-            "seen": seen,
-            "index": np.full(rows, start + count, "int32"),
-            "numbers": numbers,
-        }
-        found = step.run(inputs, first)
+        found = step.run({**state, **given, "noise": noise[:, count]}, first)
         score, ends, token = (
             ops.convert_to_numpy(found.pop(name))
             for name in ("score", "ended", "token")
@@ -60,6 +64,7 @@ def tokens_of(
         if ended.all():
             return
         seen[:, start + count] = token
+        given["index"] = given["index"] + 1
         state = {**state, **found, "token": token}
 
 

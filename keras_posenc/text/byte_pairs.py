@@ -1,5 +1,6 @@
 """Byte pair encoding of words, in TensorFlow."""
 
+import functools
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -11,6 +12,9 @@ from keras_posenc.text.lookup import Lookup
 _LONGEST = 128
 # Longer words are merged in pieces of twice as many bytes, see `_in_pieces`.
 _HALF = 32
+# Most words of a text that are merged rather than looked up, before there is
+# something to look up in: to make it takes a second.
+_FEW = 1_000
 _LARGEST = np.iinfo(np.int64).max
 
 
@@ -89,23 +93,29 @@ class BytePairs:
                 input_signature=[tf.TensorSpec([None], tf.string)],
                 autograph=False,  # its loops are TensorFlow's own
             )
-            # Tokens that are not spelled as bytes match none.
-            known_words = {
-                spelled_bytes(token): number
-                for token, number in ids.items()
-                if BYTES.keys() >= {*token}
-                and (ignore_merges or len(token) <= _LONGEST)
-            }
+        self._ids, self._ignores_merges = ids, ignore_merges
+
+    @functools.cached_property
+    def _whole(self) -> Lookup:
+        """The words that are one token: most words of a text."""
+        import tensorflow as tf
+
+        # Tokens that are not spelled as bytes match none.
+        known_words = {
+            spelled_bytes(token): number
+            for token, number in self._ids.items()
+            if BYTES.keys() >= {*token}
+            and (self._ignores_merges or len(token) <= _LONGEST)
+        }
+        with tf.init_scope(), tf.device("CPU:0"):
             words = tf.constant([*known_words])
             numbers = tf.constant([*known_words.values()], "int32")
-            if not ignore_merges:
-                # Most words of a text are one token and need no loop.
+            if not self._ignores_merges:
                 is_whole = self._merge_eagerly(words).row_lengths() == 1
                 words = tf.boolean_mask(words, is_whole)
                 numbers = tf.boolean_mask(numbers, is_whole)
-        self._whole = Lookup(
-            dict(zip(words.numpy(), numbers.numpy().tolist(), strict=True)), -1
-        )
+            found = zip(words.numpy(), numbers.numpy().tolist(), strict=True)
+        return Lookup(dict(found), -1)
 
     def _numbered(
         self, ids: Mapping[str, int], merges: Sequence[str]
@@ -129,6 +139,10 @@ class BytePairs:
         """Returns the tokens of words."""
         import tensorflow as tf
 
+        eager = tf.executing_eagerly()
+        is_short = eager and len(words) <= _FEW and not self._ignores_merges
+        if is_short and "_whole" not in vars(self):
+            return self._merge_eagerly(words)
         found = self._whole(words)
         is_whole = found >= 0
         whole = tf.RaggedTensor.from_row_lengths(
@@ -137,7 +151,6 @@ class BytePairs:
             validate=False,
         )
         # In a graph this becomes a part of it, so exports contain it.
-        eager = tf.executing_eagerly()
         merge = self._merge_eagerly if eager else self._merge
         rest = merge(tf.where(is_whole, "", words))
         return tf.concat([whole, rest], 1)  # one of the two is empty

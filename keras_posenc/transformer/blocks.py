@@ -8,6 +8,7 @@ import keras
 from keras import ops
 
 from keras_posenc.checks import check_bool, check_positive_int
+from keras_posenc.keras_internals import called_alike
 from keras_posenc.ops.arguments import (
     check_sequence_shape,
     check_tokens,
@@ -833,14 +834,32 @@ class TransformerDecoder(Stack, DecodingLayer):
             caches: Those of the blocks, as `empty_caches` makes them.
             remembered: What `remember` returned; empty without a memory.
         """
+
+        def attend(block: Any, x: Any, *caches: Any) -> Any:
+            return block.attend_cached(x, context, *caches)
+
         x = context.hide_padding(x)
         left, new = iter(caches), []
         for block in self.each_block(x, context):
-            of_memory = remembered[context.block] if remembered else None
-            has_keys = block.attention.attention.keys_of is None
-            cache = next(left) if has_keys else {}
-            x, cache = block.attend_cached(x, context, cache, of_memory)
-            if has_keys:
+            spec, across = block.attention.attention, block.cross_attention
+            cache = next(left) if spec.keys_of is None else {}
+            given = x, cache, remembered[context.block] if remembered else None
+            if context.shared or context.layer_inputs is not None:
+                # What one block computes for others is not of its graph alone.
+                x, cache = attend(block, *given)
+            else:
+                x, cache = called_alike(
+                    attend,
+                    block,
+                    *given,
+                    known=context.queries.known,
+                    kind=(
+                        block.norm,
+                        spec,
+                        None if across is None else across.attention,
+                    ),
+                )
+            if spec.keys_of is None:
                 new.append(cache)
         return self.finish(x, context), new
 

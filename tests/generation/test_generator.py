@@ -6,6 +6,7 @@ import pytest
 from keras import ops
 
 import keras_posenc as kp
+from keras_posenc.generation.step import numbers_of
 from tests.generation.toy import SIZES, compiled, eager, in_graph, shaken
 
 VOCABULARY, START, END = 12, 2, 3
@@ -22,7 +23,8 @@ def translator(**options):
 
 
 def continuer(**options):
-    return shaken(kp.TransformerDecoderModel(VOCABULARY, **SIZES, **options))
+    options = {**SIZES, **options}
+    return shaken(kp.TransformerDecoderModel(VOCABULARY, **options))
 
 
 def generator(model, **options):
@@ -335,6 +337,39 @@ def test_a_stream_is_what_is_generated(models, make, options):
     assert pieces == stream.ids
     assert pieces == [t for t in whole.tolist() if t not in (0, END)]
     assert stream.ended == (END in whole)
+
+
+@HOME
+def test_parts_of_a_stream_are_what_their_blocks_compute():
+    """Those that are alike are traced as one, and no others."""
+    rotary = kp.RotaryEmbedding()
+    near, far = (kp.Attention(rotary, window=w) for w in (1, None))
+    several = {"attention": [far, near] * 3, "num_layers": 6}
+    model = continuer(**several)
+    lower, other = (
+        x.feed_forward.intermediate for x in model.decoder.blocks[4:]
+    )
+    lower.enable_lora(2)
+    lower.lora_kernel_b.assign(ops.ones_like(lower.lora_kernel_b))
+    other.activation = ops.tanh
+    made = generator(model)
+    whole = answers(made, SOURCES[3:])["ids"][0].tolist()
+    assert [*made.stream(SOURCES[3])] == [t for t in whole if t not in (0, END)]
+    first, step = made._steps
+    ids = np.array(SOURCES[3:], "int32")
+    state = {
+        **first.run({"ids": ids, "free": ids}),
+        "noise": np.zeros(1, "float32"),
+        "seen": ids,
+        "index": np.full(1, 5, "int32"),
+        "numbers": numbers_of(made.search),
+    }
+    found, expected = step.run(state, first), step(state)
+    for name in expected:
+        np.testing.assert_allclose(found[name], expected[name], atol=BOUND)
+    graph = step.predict_function.get_concrete_function().graph
+    kinds = [each.type for each in graph.get_operations()]
+    assert kinds.count("PartitionedCall") == 2
 
 
 @HOME
