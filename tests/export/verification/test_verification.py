@@ -6,6 +6,7 @@ import math
 import os
 import re
 import shutil
+import signal
 
 import keras
 import numpy as np
@@ -19,6 +20,7 @@ from keras_posenc.export.probes.compare import difference
 from keras_posenc.export.probes.samples import fit_samples
 from keras_posenc.export.record import record_path
 from keras_posenc.export.signatures.resolve import resolve_signatures
+from keras_posenc_worker import run
 
 pytestmark = pytest.mark.tensorflow
 
@@ -282,7 +284,15 @@ def test_outputs_and_inputs_that_are_others(
 
 
 def test_runtime_that_hangs(make, tmp_path, contents, monkeypatch):
-    monkeypatch.setattr(worker_client, "_LONGEST", 1e-4)
+    plain = worker_client.Worker.call
+
+    def call(worker, function, *arguments, **options):
+        if worker.process.args[-1] == run.__name__ and function == "main":
+            os.kill(worker.process.pid, signal.SIGSTOP)
+        plain(worker, function, *arguments, **options)
+
+    monkeypatch.setattr(worker_client.Worker, "call", call)
+    monkeypatch.setattr(worker_client, "_LONGEST", 3)
     with pytest.raises(
         kp.ExportVerificationError, match="The runtime did not respond within"
     ):
