@@ -4,6 +4,7 @@ import contextlib
 import functools
 import gc
 import os
+import subprocess
 import sys
 import typing
 from unittest import mock
@@ -32,7 +33,8 @@ settings.register_profile(
 )
 # Other examples each night; a failure prints the code that repeats it.
 settings.register_profile("nightly", deadline=None, print_blob=True)
-settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "project"))
+PROFILE = os.environ.get("HYPOTHESIS_PROFILE", "project")
+settings.load_profile(PROFILE)
 
 # TensorFlow asks of every tensor whether it keeps to a protocol. Python 3.11
 # collects that one's members anew each time: 6% of what layers cost eagerly.
@@ -71,9 +73,9 @@ def pytest_collection():
             )
             forked_workers.install()
             # What is traced here runs once or twice: to make it fast costs more
-            # than it saves.
+            # than it saves. Each night all is as users have it.
             sys.modules["tensorflow"].config.optimizer.set_experimental_options(
-                {"disable_meta_optimizer": True}
+                {"disable_meta_optimizer": PROFILE == "project"}
             )
 
 
@@ -87,6 +89,17 @@ def collected_garbage():
     yield
     gc.collect()
     gc.freeze()
+
+
+@pytest.fixture
+def plain_workers(monkeypatch):
+    """Workers that are started as users' are."""
+    from keras_posenc.export import worker_client
+
+    worker_client.end_spares()
+    monkeypatch.setattr(worker_client, "subprocess", subprocess)
+    yield
+    worker_client.end_spares()
 
 
 @pytest.fixture(autouse=True)

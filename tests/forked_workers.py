@@ -7,6 +7,7 @@ that is started with the same environment. What follows is as for users:
 """
 
 import atexit
+import contextvars
 import importlib
 import json
 import os
@@ -16,6 +17,7 @@ import signal
 import socket
 import subprocess
 import sys
+import threading
 import types
 
 # By what follows `keras_posenc_worker.` in the name of a worker's module, and
@@ -29,7 +31,11 @@ LIBRARIES = {
     ("run", "onnx"): ["onnxruntime"],
     ("run", "saved_model"): ["tensorflow"],
 }
+MOST = 6  # servers: the oldest ends
+COMMAND = [sys.executable, "-P", "-m", "keras_posenc_worker"]
 servers = {}
+lock = threading.Lock()
+prepared = contextvars.ContextVar("kind of file", default=())
 
 
 class ForkedWorker(subprocess.Popen):
@@ -50,56 +56,67 @@ class ForkedWorker(subprocess.Popen):
         self._server.sendall(request.encode())
         os.close(status)
         self._close_pipe_fds(*pipes)
-        self.pid = int.from_bytes(self._server.recv(4), "big")
+        self.pid = int.from_bytes(received(self._server, 4), "big")
+        if not self.pid:  # of a kill, this process's own group
+            raise OSError("the server forked no worker")
         self._child_created = True
 
     def _try_wait(self, flags):
-        if (
-            flags & os.WNOHANG
-            and not select.select([self._status], [], [], 0)[0]
-        ):
+        wait = 0 if flags & os.WNOHANG else None
+        if not select.select([self._status], [], [], wait)[0]:
             return 0, 0
-        status = os.read(self._status, 4)
+        # Empty if who waits for it has been killed.
+        status = os.read(self._status, 4) or bytes([0, 0, 0, signal.SIGKILL])
         os.close(self._status)
         return self.pid, int.from_bytes(status, "big")
 
-    def _internal_poll(self, *args, **options):
-        return super()._internal_poll(
-            *args, _waitpid=lambda pid, flags: self._try_wait(flags), **options
-        )
+    def _internal_poll(self, *_, **__):
+        if self.returncode is None:
+            pid, status = self._try_wait(os.WNOHANG)
+            if pid:
+                self._handle_exitstatus(status)
+        return self.returncode
 
 
-def start(kind, arguments, **options):
+def start(arguments, **options):
     """Starts a worker: from a server, if it is one of `LIBRARIES`."""
-    environment = tuple(
-        sorted(
-            x for x in options["env"].items() if x[0] != "PYTEST_CURRENT_TEST"
-        )
-    )
-    key = os.getpid(), kind, environment
+    assert arguments[:4] == COMMAND
+    kind = arguments[4].removeprefix("keras_posenc_worker."), *prepared.get()
     if kind not in LIBRARIES:
         return subprocess.Popen(arguments, **options)
-    if key not in servers:
-        ours, theirs = socket.socketpair()
-        process = subprocess.Popen(
-            [sys.executable, "-P", __file__, *LIBRARIES[kind]],
-            stdin=theirs,
-            stderr=subprocess.DEVNULL,
-            env=options["env"],
-            start_new_session=True,
-        )
-        theirs.close()
-        servers[key] = ours, process
-    return ForkedWorker(servers[key][0], arguments, **options)
+    environment = {**options["env"]}
+    environment.pop("PYTEST_CURRENT_TEST", None)
+    libraries = tuple(LIBRARIES[kind])
+    key = os.getpid(), libraries, tuple(sorted(environment.items()))
+    with lock:
+        if key not in servers or servers[key][1].poll() is not None:
+            if len(servers) >= MOST:
+                end(next(iter(servers)))
+            ours, theirs = socket.socketpair()
+            process = subprocess.Popen(
+                [*COMMAND[:2], __file__, *libraries],
+                stdin=theirs,
+                stderr=subprocess.DEVNULL,
+                env=options["env"],
+                start_new_session=True,
+            )
+            theirs.close()
+            servers[key] = ours, process
+        return ForkedWorker(servers[key][0], arguments, **options)
+
+
+def end(key):
+    """A server ends with its socket."""
+    server, process = servers.pop(key)
+    server.close()
+    if key[0] == os.getpid():
+        process.wait()
 
 
 @atexit.register
-def end():
-    """A server ends with its socket."""
-    for (pid, *_), (server, process) in servers.items():
-        if pid == os.getpid():
-            server.close()
-            process.wait()
+def end_all():
+    for key in [*servers]:
+        end(key)
 
 
 def install():
@@ -107,23 +124,29 @@ def install():
     from keras_posenc.export import worker_client
 
     start_plain = worker_client._start
-    prepared = []  # the kind of file of the worker that is being started
 
     def start_prepared(module, prepare):
-        prepared.extend(prepare[:1])
+        token = prepared.set(tuple(prepare[:1]))
         try:
             return start_plain(module, prepare)
         finally:
-            prepared.clear()
-
-    def popen(arguments, **options):
-        module = arguments[4].removeprefix("keras_posenc_worker.")
-        return start((module, *prepared), arguments, **options)
+            prepared.reset(token)
 
     worker_client._start = start_prepared
     worker_client.subprocess = types.SimpleNamespace(
-        Popen=popen, PIPE=subprocess.PIPE
+        Popen=start, PIPE=subprocess.PIPE
     )
+
+
+def received(connection, size):
+    """So many bytes, or none if the other side has ended."""
+    found = b""
+    while len(found) < size:
+        part = connection.recv(size - len(found))
+        if not part:
+            return b""
+        found += part
+    return found
 
 
 # ---- The server
@@ -138,12 +161,9 @@ def serve(libraries):
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)
     while True:
         head, fds, *_ = socket.recv_fds(server, 4, 4)
-        if not head:
+        request = received(server, int.from_bytes(head, "big"))
+        if not request:
             return
-        size = int.from_bytes(head, "big")
-        request = b""
-        while len(request) < size:
-            request += server.recv(size - len(request))
         if not os.fork():
             become(json.loads(request), server, fds)
         for fd in fds:
@@ -154,16 +174,22 @@ def become(request, server, fds):
     """Becomes the one that waits for the worker, whose child is the worker."""
     signal.signal(signal.SIGCHLD, signal.SIG_DFL)
     *streams, status = fds
-    if pid := os.fork():
-        server.sendall(pid.to_bytes(4, "big"))
+    try:
+        pid = os.fork()
+    except OSError:
+        server.sendall(bytes(4))
+        os._exit(1)
+    if pid:
         server.close()
         for fd in (0, *streams):
             os.close(fd)
         os.write(status, os.waitpid(pid, 0)[1].to_bytes(4, "big"))
         os._exit(0)
-    server.close()
     os.close(status)
     os.setsid()
+    # As after `Popen`, who gets this may signal the whole session.
+    server.sendall(os.getpid().to_bytes(4, "big"))
+    server.close()
     for number, fd in enumerate(streams):
         os.dup2(fd, number)
         os.close(fd)

@@ -172,7 +172,7 @@ def _inspect(path: str | Path, is_own: bool = False) -> Inspection:
     limits = Limits(memory=MEMORY + 4 * size, seconds=8 + size // (50 * MIB))
     try:
         with spare_worker(read.__name__, is_own=is_own) as worker:
-            found = worker.run(kind, str(path), limits=limits)
+            found = worker.run(kind, os.path.abspath(path), limits=limits)
         if "error" in found:
             raise ValueError(found["error"])
     except (ValueError, WorkerError) as error:

@@ -83,6 +83,7 @@ def quantize(
 ) -> QuantizedModel:
     """Exports the smallest LiteRT or ONNX file that keeps a share of quality.
 
+    >>> import keras_posenc as kp
     >>> found = kp.quantize(model, "s.tflite", samples=texts)  # doctest: +SKIP
 
     A file passes if its verification does, with limits by `keep`: of scores,

@@ -15,7 +15,7 @@ SAVED_MODEL = "| BERT-base | SavedModel | 11.5 | 7.8 |"
 LITERT = "| BERT-base | LiteRT | 20.9 | 25.1 |"
 
 # A page, what it says, and the rows of RESULTS.md that it has it from: where a
-# row has changed, write what the page says anew.
+# row has changed, write the page's sentence again.
 FIGURES = [
     (ENGLISH, "run 1.7x as fast as keras-hub's", PADDED),
     (KOREAN, "keras-hub보다 1.7배 빠릅니다", PADDED),

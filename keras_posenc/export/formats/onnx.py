@@ -241,14 +241,14 @@ def _converted(
 
 
 def _in_onnx(graph_def: Any, *, copies: bool = False, **names: Any) -> Any:
-    """Converts a graph; its slow `copies` let steps of tf2onnx's fail."""
+    """Converts a graph; slow `copies` leave out an optimizer that fails."""
     import tensorflow as tf
     from tf2onnx import optimizer, tf_loader, tfonnx
 
     inputs, outputs = names["input_names"], names["output_names"]
     with tf.Graph().as_default() as graph:
-        graph_def = tf_loader.tf_optimize(inputs, outputs, graph_def)
-        tf.import_graph_def(graph_def, name="")
+        optimized = tf_loader.tf_optimize(inputs, outputs, graph_def)
+        tf.import_graph_def(optimized, name="")
         found = tfonnx.process_tf_graph(
             graph, True, opset=_OPSET, custom_op_handlers=HANDLERS, **names
         )

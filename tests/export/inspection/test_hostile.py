@@ -77,7 +77,7 @@ def test_litert_file(tmp_path):
             kp.inspect_export(path)
 
 
-def test_reading_has_its_own_memory_and_a_limit_of_work(folder):
+def test_reading_has_its_own_memory_and_a_limit_of_work(folder, plain_workers):
     """A gigabyte and ten seconds are promised; the caller spends neither."""
 
     def spent():

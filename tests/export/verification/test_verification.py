@@ -306,7 +306,7 @@ def test_runtime_that_hangs(make, tmp_path, contents, monkeypatch):
 
 
 def test_modules_of_the_working_directory_are_not_imported(
-    model, litert, tmp_path, monkeypatch
+    model, litert, tmp_path, monkeypatch, plain_workers
 ):
     for name in ("numpy", "json", "keras", "ai_edge_litert", "tensorflow"):
         (tmp_path / f"{name}.py").write_text("raise SystemExit('imported')")
