@@ -193,8 +193,7 @@ def altered(reference, change):
         {},
         {"beams": 2, "n_best": 2, "length_penalty": 0.6},
         {"top_k": 3, "seed": 1},
-        {"make": ByRules, "prefix_ids": [5]},
-        {"make": ByRules, "beams": 2},
+        {"make": ByRules, "prefix_ids": [5], "beams": 2},
         {"name": "score"},
     ],
 )
