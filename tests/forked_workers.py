@@ -18,8 +18,8 @@ import subprocess
 import sys
 import types
 
-# By what follows `keras_posenc_worker.` in the name of a worker's module, and
-# the kind of file that it runs.
+# By the name of a worker's module, without `keras_posenc_worker.`, and the kind
+# of file that it runs.
 LIBRARIES = {
     ("keras_posenc.scoring.worker",): [
         "ai_edge_litert.interpreter",

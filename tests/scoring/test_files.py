@@ -473,7 +473,7 @@ sys.modules["keras"] = None  # as in a worker
 from keras_posenc.scoring import reading, writing
 from keras_posenc.scoring.writing import Fragment
 from keras_posenc.scoring.scorer import Scorer
-scorer = Scorer({str(files.texts)!r}, column="text", max_bytes=20)
+scorer = Scorer({str(files.texts)!r}, column="text")
 reading._WINDOW = 2**22
 for name in ("small", "large"):
     path = Path({str(tmp_path)!r}, name + ".parquet")

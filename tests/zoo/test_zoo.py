@@ -10,7 +10,7 @@ pytestmark = pytest.mark.tensorflow
 ENTRIES = table()
 # Of every kind, and quick: the three formats of all within a minute.
 SAMPLE = [
-    "applications/MobileNet",
+    "audio/uk_ireland_accent_recognition",
     "generative/vae_decoder",
     "guides/sequential_features",
     "keras-hub images/ViTImageClassifier",

@@ -117,9 +117,7 @@ def test_ids_and_a_seed(run, generators):
     assert f"{cut} of {len(many)} outputs were cut off at" in result.err
     other = run("generate", model, *ids, "--seed", 4, "--ids", "--scores")
     assert other.out != result.out
-
-
-def test_without_an_end_symbol_nothing_is_cut_off(run, generators):
+    # It has no end symbol.
     result = run("generate", generators / "alone.keras", "a")
     assert result.code == 0
     assert "cut off" not in result.err

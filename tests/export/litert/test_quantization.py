@@ -10,10 +10,7 @@ from keras import layers
 
 import keras_posenc as kp
 from keras_posenc.export.formats.litert_file import read, write
-from keras_posenc.export.formats.litert_quantize import (
-    resolve_quantization,
-    rounded,
-)
+from keras_posenc.export.formats.litert_quantize import rounded
 from keras_posenc.export.probes.tolerance import MODES
 from keras_posenc_worker.formats import litert_schema, unpack
 from tests import reference
@@ -204,7 +201,7 @@ def test_kernel_that_is_a_table_is_stored_once(tmp_path):
     )
     whole = path.read_bytes()
     for mode, bits in (("int8", 8), ("int8-weights", 8), ("int4", 4)):
-        write(rounded(read(whole), resolve_quantization(mode)), path)
+        write(rounded(read(whole), mode), path)
         found = {
             tensor.buffer: len(data)
             for tensor, data in constants(path)[f"INT{bits}"]
