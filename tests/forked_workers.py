@@ -20,10 +20,16 @@ import sys
 import threading
 import types
 
-# By what follows `keras_posenc_worker.` in the name of a worker's module, and
-# the kind of file that it runs.
+# By the name of a worker's module, without `keras_posenc_worker.`, and the kind
+# of file that it runs.
 LIBRARIES = {
+    ("keras_posenc.scoring.worker",): [
+        "ai_edge_litert.interpreter",
+        "keras_posenc.scoring.worker",
+        "pyarrow.parquet",
+    ],
     ("convert_litert",): ["tensorflow"],
+    ("render_chat",): ["jinja2.ext", "jinja2.sandbox"],
     ("read",): ["google.protobuf.message", "numpy"],
     ("read_keras",): ["keras"],
     ("run", "litert"): ["ai_edge_litert.interpreter"],
@@ -154,9 +160,11 @@ def received(connection, size):
 
 def serve(libraries):
     """Forks a worker for each request of standard input, a socket."""
+    process = importlib.import_module("keras_posenc_worker.process")
+    if "keras" not in libraries:
+        process.forbid("keras", "tf_keras")
     for name in libraries:
         importlib.import_module(name)
-    importlib.import_module("keras_posenc_worker.process")
     server = socket.socket(fileno=os.dup(0))
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)
     while True:

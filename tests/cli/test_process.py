@@ -62,11 +62,7 @@ class TestStreams:
         assert line.startswith(f"{out}: verified: 5 cases, largest difference ")
 
     @pytest.mark.parametrize(
-        "arguments",
-        [
-            "--help",
-            "inspect model.tflite --json",
-        ],
+        "arguments", ["--help", "inspect model.tflite --json"]
     )
     def test_reader_that_went_away(self, cli, monkeypatch, arguments):
         # As in `keras-posenc ... | head`. Python flushes its output once more

@@ -69,7 +69,6 @@ def make():
         classifier=classifier,
         embedder=embedder,
         restless=restless,
-        text_classifier=text_classifier,
     )
 
 
@@ -130,8 +129,10 @@ WORDS = ["one", "two", "three", "four", "five", "six", "seven"]
 LABELS = ["yes", "no", "vielleicht, später"]
 
 
-def text_classifier():
+@pytest.fixture(scope="session")
+def text_model():
     """Strings to the probabilities of three classes."""
+    keras.utils.set_random_seed(0)
     vocabulary = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", *WORDS]
     model = keras.Sequential(
         [
@@ -149,12 +150,6 @@ def text_classifier():
     kernel, bias = model.layers[-1].get_weights()
     model.layers[-1].set_weights([10 * kernel, bias])  # else hardly a choice
     return model
-
-
-@pytest.fixture(scope="session")
-def text_model():
-    keras.utils.set_random_seed(0)
-    return text_classifier()
 
 
 @pytest.fixture(scope="session")

@@ -244,7 +244,7 @@ class TestCrashes:
         writing.score_fragment(scorer, fragment(path), tmp_path / "whole")
         size = (tmp_path / "whole" / "a.parquet").stat().st_size
         _, most = resource.getrlimit(resource.RLIMIT_FSIZE)
-        for limit in range(0, size, 64):
+        for limit in (0, 4, *range(64, size, 256), size - 9, size - 1):
             resource.setrlimit(resource.RLIMIT_FSIZE, (limit, most))
             try:
                 with pytest.raises(kp.ExportError, match="File too large"):

@@ -10,13 +10,13 @@ pytestmark = pytest.mark.tensorflow
 ENTRIES = table()
 # Of every kind, and quick: the three formats of all within a minute.
 SAMPLE = [
-    "applications/MobileNet",
+    "audio/uk_ireland_accent_recognition",
     "generative/vae_decoder",
     "guides/sequential_features",
     "keras-hub images/ViTImageClassifier",
-    "keras-hub text/BertTextClassifier",
     "keras-hub text/GPT2CausalLM",
     "nlp/text_classification_from_scratch",
+    "nlp/text_classification_with_transformer",
     "rl/ddpg_critic",
     "structured/imbalanced_classification",
     "tensorflow/beginner",

@@ -1,5 +1,6 @@
 """`keras-posenc generate`."""
 
+import functools
 import io
 import json
 import os
@@ -9,6 +10,7 @@ import numpy as np
 import pytest
 
 from keras_posenc_cli import main
+from keras_posenc_cli.commands import generate
 
 pytestmark = pytest.mark.tensorflow
 
@@ -49,6 +51,15 @@ def generators(tmp_path_factory):
     return folder
 
 
+@pytest.fixture(scope="module", autouse=True)
+def loaded_once():
+    """Generators, which the command does not change."""
+    known = functools.cache(generate.load_generator)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(generate, "load_generator", lambda path, _: known(path))
+        yield
+
+
 @pytest.fixture
 def stdin(monkeypatch):
     """Sets what standard input holds."""
@@ -85,11 +96,13 @@ def test_the_models_outputs_are_printed(run, generators, stdin):
 def test_ids_and_a_seed(run, generators):
     from keras_posenc import CharacterTokenizer
 
-    model, seed = generators / "draws.keras", ("--seed", 3)
-    texts = run("generate", model, *TEXTS, *seed).out.splitlines()
-    assert len(set(texts)) == 3
+    model, many = generators / "draws.keras", [*"abcdefgh", ""]
+    seed = ("--seed", 1)
+    outputs = json.loads(run("generate", model, *many, *seed, "--json").out)
+    outputs = [output for each in outputs for output in each["outputs"]]
+    assert len({output["text"] for output in outputs}) > 3
     tokenizer = CharacterTokenizer("abcdefgh한국")
-    ids = [tokenizer([text]).numpy()[0] for text in TEXTS]
+    ids = [tokenizer([text]).numpy()[0] for text in many]
     ids = [",".join(map(str, row)) for row in ids]
     result = run("generate", model, *ids, *seed, "--ids", "--scores")
     assert result.code == 0, result.err
@@ -97,21 +110,13 @@ def test_ids_and_a_seed(run, generators):
     rows = [[int(each) for each in row.split()] for _, row in lines]
     padded = [row + [0] * (LENGTH - len(row)) for row in rows]
     found = tokenizer.detokenize(padded).numpy()
-    assert [text.decode() for text in found] == texts
+    assert [text.decode() for text in found] == [x["text"] for x in outputs]
     assert all(float(score) < 0 for score, _ in lines)
+    cut = sum(not output["ended"] for output in outputs)
+    assert 0 < cut < len(many)
+    assert f"{cut} of {len(many)} outputs were cut off at" in result.err
     other = run("generate", model, *ids, "--seed", 4, "--ids", "--scores")
     assert other.out != result.out
-
-
-def test_outputs_that_were_cut_off_are_counted(run, generators):
-    model, many = generators / "draws.keras", [*"abcdefgh", ""]
-    found = run("generate", model, *many, "--seed", 1, "--json")
-    outputs = [each["outputs"] for each in json.loads(found.out)]
-    cut = sum(not output["ended"] for (output,) in outputs)
-    assert 0 < cut < len(many)
-    result = run("generate", model, *many, "--seed", 1)
-    assert f"{cut} of {len(many)} outputs were cut off at" in result.err
-    assert len(result.out.splitlines()) == len(many)
     # It has no end symbol.
     result = run("generate", generators / "alone.keras", "a")
     assert result.code == 0

@@ -9,6 +9,8 @@ import pytest
 from keras import layers
 
 import keras_posenc as kp
+from keras_posenc.export.formats.litert_file import read, write
+from keras_posenc.export.formats.litert_quantize import rounded
 from keras_posenc.export.probes.tolerance import MODES
 from keras_posenc_worker.formats import litert_schema, unpack
 from tests import reference
@@ -190,15 +192,16 @@ def test_kernel_that_is_a_table_is_stored_once(tmp_path):
         700, d_model=64, num_layers=1, num_heads=2, intermediate_dim=64
     )
     path = tmp_path / "m.tflite"
+    kp.export_litert(
+        model,
+        path,
+        signatures={"any": model, "four": (model, {"ids": (1, 4)})},
+        verify=False,
+        verbose=False,
+    )
+    whole = path.read_bytes()
     for mode, bits in (("int8", 8), ("int8-weights", 8), ("int4", 4)):
-        kp.export_litert(
-            model,
-            path,
-            quantization=mode,
-            signatures={"any": model, "four": (model, {"ids": (1, 4)})},
-            verify=False,
-            verbose=False,
-        )
+        write(rounded(read(whole), mode), path)
         found = {
             tensor.buffer: len(data)
             for tensor, data in constants(path)[f"INT{bits}"]
@@ -212,29 +215,22 @@ def test_recipe_of_the_callers(model, tmp_path):
     """A list, or its JSON file; and a kernel without whole blocks."""
     recipe = tmp_path / "recipe.json"
     recipe.write_text(json.dumps([rounding(4, "BLOCKWISE_32")]))
-    for given, path in ((recipe, "a"), (json.loads(recipe.read_text()), "b")):
-        report = kp.export_litert(
-            model,
-            tmp_path / f"{path}.tflite",
-            quantization=given,
-            samples=batches(),
-            max_length=17,
-            verbose=False,
-        ).report
-        assert report.passed
-        assert report.quantization == "int4"
-        (note,) = report.notes
-        assert note.startswith("int4 leaves in float32: embedding")
-    path = tmp_path / "a.tflite"
-    assert path.read_bytes() == (tmp_path / "b.tflite").read_bytes()
-    again = kp.verify_export(
-        path,
-        model,
-        samples=batches(),
-        max_length=17,
-        verbose=False,
+    path, again = tmp_path / "a.tflite", tmp_path / "b.tflite"
+    options = {"samples": batches(), "max_length": 17, "verbose": False}
+    report = kp.export_litert(
+        model, path, quantization=recipe, **options
+    ).report
+    assert report.passed
+    assert report.quantization == "int4"
+    (note,) = report.notes
+    assert note.startswith("int4 leaves in float32: embedding")
+    given = json.loads(recipe.read_text())
+    kp.export_litert(
+        model, again, quantization=given, verify=False, verbose=False
     )
-    assert again.passed, again  # and its graph is not another
+    assert path.read_bytes() == again.read_bytes()
+    report = kp.verify_export(path, model, **options)
+    assert report.passed, report  # and its graph is not another
     found = constants(path)
     assert len(found["INT4"]) == 5  # its other layers
     assert (VOCABULARY, DIM) in {

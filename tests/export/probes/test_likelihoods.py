@@ -53,10 +53,7 @@ def test_the_estimate_is_the_divergence_in_the_mean():
 
 @pytest.fixture(scope="module")
 def made():
-    model = kp.TransformerDecoderModel(
-        30,
-        **{**SIZES, "d_model": 32, "num_layers": 2},
-    )
+    model = kp.TransformerDecoderModel(30, **{**SIZES, "d_model": 32})
     return kp.Generator(shaken(model, noise=0.1), max_length=4, end_ids=3)
 
 
@@ -118,7 +115,7 @@ def test_a_quantized_generator_passes_and_a_wrong_one_fails(made, tmp_path):
         limits = {**report.limits, name: 1e-9}
         assert not dataclasses.replace(report, limits=limits).passed
     # One block's weights are another's.
-    kernel = made.model.decoder.blocks[1].feed_forward.output_projection.kernel
+    kernel = made.model.decoder.blocks[0].feed_forward.output_projection.kernel
     kept = kernel.numpy()
     rng = np.random.default_rng(0)
     kernel.assign(rng.normal(0, 1, kernel.shape))
@@ -193,8 +190,7 @@ def altered(reference, change):
         {},
         {"beams": 2, "n_best": 2, "length_penalty": 0.6},
         {"top_k": 3, "seed": 1},
-        {"make": ByRules, "prefix_ids": [5]},
-        {"make": ByRules, "beams": 2},
+        {"make": ByRules, "prefix_ids": [5], "beams": 2},
         {"name": "score"},
     ],
 )

@@ -174,11 +174,21 @@ def recurrent(make):
     return keras.Model(inputs, layers.GRU(3)(layers.Masking()(inputs)))
 
 
+def of_texts(tokens, shape=()):
+    inputs = keras.Input(shape, dtype="string", name="text")
+    vectors = layers.Embedding(10, 4, mask_zero=True)(tokens(inputs))
+    return keras.Model(inputs, vectors)
+
+
 def vectorization(make):
-    inputs = keras.Input((1,), dtype="string", name="text")
     tokens = layers.TextVectorization(output_sequence_length=4)
     tokens.adapt(tf.constant(["one two", "two three four"]))
-    return keras.Model(inputs, layers.Embedding(10, 4)(tokens(inputs)))
+    return of_texts(tokens, (1,))
+
+
+def wordpiece(make):
+    special = ["[PAD]", "[UNK]", "[CLS]", "[SEP]"]
+    return of_texts(kp.WordpieceTokenizer([*special, "one", "two"]))
 
 
 def lookup(make):
@@ -216,7 +226,7 @@ MODELS = {
     "vectorization": vectorization,
     "lookup": lookup,
     "lookup_back": lookup_back,
-    "wordpiece": lambda make: make.text_classifier(),
+    "wordpiece": wordpiece,
     "quantized": quantized,
     "mixed_float16": lambda make: make.classifier("mixed_float16"),
     "bfloat16": lambda make: pooled(make, "bfloat16"),

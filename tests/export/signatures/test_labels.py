@@ -54,9 +54,16 @@ def test_each_row_has_every_class_in_the_order_of_its_scores(
     )
 
 
-def test_verification_compares_labels(text_model, served):
-    # Those of the export: without them, the rest.
-    report = kp.verify_export(served.path, text_model, max_length=2)
+def test_verification_compares_labels(make, served, tmp_path):
+    assert served.report.passed  # with those of the export
+    assert served.report.unverified == []
+    model, options = make.embedder(), {"max_length": 2, "verbose": False}
+    labels = ["a", "b", "c", "d"]
+    path = kp.export_saved_model(
+        model, tmp_path, labels=labels, verify=False, verbose=False
+    ).path
+    # Without them, the rest.
+    report = kp.verify_export(path, model, **options)
     assert report.passed
     assert report.unverified == [
         f"{signature}/{output}"
@@ -64,14 +71,10 @@ def test_verification_compares_labels(text_model, served):
         for output in ("classes", "label")
     ]
     assert str(report).endswith("Give the export's `labels` (--labels)")
-    assert served.report.passed  # with them
-    assert served.report.unverified == []
-    report = kp.verify_export(
-        served.path, text_model, labels=LABELS[::-1], max_length=2
-    )
+    report = kp.verify_export(path, model, labels=labels[::-1], **options)
     assert not report.passed
-    assert "classes[0, 0]" in {case.where for case in report.cases}
-    assert f"is 'yes', the model's '{LABELS[-1]}'" in report.details()
+    assert "classes[0, 0, 0]" in {case.where for case in report.cases}
+    assert "is 'a', the model's 'd'" in report.details()
     assert "`labels` (--labels)" in str(report)
 
 

@@ -98,6 +98,7 @@ def test_preparation_within_limits_of_its_own(write):
 
 STARTS = """
 import signal, sys
+sys.modules["keras"] = None  # as in a worker
 from keras_posenc.export.worker_client import Worker
 
 process = Worker(sys.argv[1])
