@@ -19,6 +19,8 @@ import weakref
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
+import numpy as np
+
 _STATE, _NAMES = "keras.src.backend.common.global_state", "name_scope_stack"
 _TARGET = contextvars.ContextVar[str | None]("format", default=None)
 _SHARES = contextvars.ContextVar("shares", default=False)
@@ -332,14 +334,18 @@ def called_alike(
 
 def _likeness(layer: Any) -> tuple[Any, ...]:
     """Returns what is equal for layers that differ in their weights alone."""
+
+    def kept(name: str, value: Any) -> Any:
+        is_number = isinstance(value, int | float | np.generic)
+        return value if is_number or name == "activation" else type(value)
+
     return (
         *((x.name, tuple(x.shape), x.dtype) for x in layer.weights),
         *(
-            (type(each), each.compute_dtype, name, value)
+            (type(each), each.compute_dtype, name, kept(name, value))
             for each in layers_within(layer)
             for name, value in vars(each).items()
-            if name == "activation"
-            or (isinstance(value, int | float) and not name.startswith("_"))
+            if not name.startswith("_")
         ),
     )
 

@@ -209,7 +209,7 @@ class Family:
         `config.json` could ask for one of any size.
         """
         options = reading.options
-        head_dim = specs_in(options)[0].head_dim or 0
+        head_dim = max(spec.head_dim or 0 for spec in specs_in(options))
         width = options["d_model"]
         narrow = options.get("embedding_dim", width)
         embedding = reading.names.get("embedding")
@@ -224,6 +224,9 @@ class Family:
             "intermediate_dim": int(np.max(options["intermediate_dim"]))
             * width,
             "head_dim": options["num_heads"] * head_dim * width,
+            "layer_input_dim": (options.get("layer_input_dim") or 0)
+            * options["num_layers"]
+            * width,
             "positions": getattr(position, "sequence_length", 0) * narrow,
             "patch_size and num_channels": options.get("patch_size", 0) ** 2
             * options.get("num_channels", 0)

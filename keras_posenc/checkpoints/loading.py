@@ -5,7 +5,6 @@ import importlib
 import pkgutil
 import zlib
 from collections.abc import Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import keras
@@ -147,9 +146,6 @@ class Loading:
             raise ValueError(
                 f"'{self.path}' makes no model: {error}"
             ) from error
-        pool = ThreadPoolExecutor(1)  # beside what follows: it takes as long
-        self._digests = pool.submit(self.tensors.digests)
-        pool.shutdown(wait=False)
         for layer in layers_within(model):
             for key, usual in _INITIALIZERS.items():
                 if isinstance(getattr(layer, key, None), _Awaited):
@@ -165,7 +161,7 @@ class Loading:
         return {
             "model_type": self.kind,
             "revision": self.folder.revision,
-            "sha256": self._digests.result(),
+            "sha256": self.tensors.digests(),
         }
 
     def kept(self, options: Mapping[str, Any], name: str) -> dict[str, Any]:

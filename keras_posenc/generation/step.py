@@ -256,7 +256,7 @@ def _flat(cache: dict[str, Any], batch: Any) -> dict[str, Any]:
 def begun(
     first: First, step: Step, inputs: Any, for_step: Mapping[str, Any]
 ) -> dict[str, Any]:
-    """Runs `first`; TensorFlow meanwhile traces `step`, if it has not yet.
+    """Runs `first`; a thread meanwhile traces `step`, on TensorFlow, once.
 
     `for_step` are arrays as the step takes them besides the state.
     """
@@ -264,9 +264,11 @@ def begun(
         return first.run(inputs)
     first.trace(inputs)
     with ThreadPoolExecutor(1) as pool:
-        found = pool.submit(first.run, inputs)
-        step.trace({**first.made, **for_step}, first)
-        return found.result()
+        # Not `first`: this thread alone has the caller's `tf.device`.
+        traced = pool.submit(step.trace, {**first.made, **for_step}, first)
+        found = first.run(inputs)
+        traced.result()
+    return found
 
 
 def numbers_of(search: Search) -> np.ndarray:

@@ -421,6 +421,8 @@ class DecodingLayer(AttentionLayer):
 
     cross_attention: Any
     memory_dim: int | None = None
+    num_layers = 1
+    layer_input_dim: int | None = None
 
     def call(
         self,
@@ -447,7 +449,11 @@ class DecodingLayer(AttentionLayer):
 
     def context_of(self, inputs: Any, given: Mapping[str, Any]) -> Context:
         context = super().context_of(inputs, given)
-        context.layer_inputs = given.get("layer_inputs")
+        layer_inputs = given["layer_inputs"]
+        self._check_layer_inputs(inputs, layer_inputs)
+        if layer_inputs is not None:
+            layer_inputs = ops.cast(layer_inputs, self.compute_dtype)
+            context.layer_inputs = context.hide_padding(layer_inputs)
         memory = given["memory"]
         of_memory = {x: given[x] for x in given if x.startswith("memory_")}
         if memory is not None:
@@ -480,6 +486,7 @@ class DecodingLayer(AttentionLayer):
         inputs: Any,
         *,
         memory: Any = None,
+        layer_inputs: Any = None,
         return_attention_scores: bool = False,
         context: Context | None = None,
         **call: Any,
@@ -494,9 +501,33 @@ class DecodingLayer(AttentionLayer):
             segment_ids = call.get("segment_ids")
             of_memory = {x: call[x] for x in call if x.startswith("memory_")}
             self._check_memory(inputs, memory, segment_ids, **of_memory)
+            self._check_layer_inputs(inputs, layer_inputs)
         if not return_attention_scores or memory is None:
             return outputs
         return *outputs, self._scores_spec(inputs, memory)
+
+    def _check_layer_inputs(self, inputs: Any, layer_inputs: Any) -> None:
+        """Raises `ValueError` for `layer_inputs` that do not fit."""
+        name = f"{type(self).__name__} '{self.name}'"
+        if self.layer_input_dim is None:
+            if layer_inputs is not None:
+                raise ValueError(
+                    f"{name} has no `layer_input_dim`, and cannot be called "
+                    "with `layer_inputs`"
+                )
+            return
+        width = self.num_layers * self.layer_input_dim
+        shape = () if layer_inputs is None else tuple(layer_inputs.shape)
+        wanted = *inputs.shape[:2], width
+        if len(shape) != 3 or any(
+            size not in (other, None) and other is not None
+            for size, other in zip(shape, wanted, strict=True)
+        ):
+            raise ValueError(
+                f"{name} with layer_input_dim={self.layer_input_dim} takes "
+                f"`layer_inputs` of shape (batch, seq, {width}). Received: "
+                + ("none" if layer_inputs is None else f"shape {shape}")
+            )
 
     def _check_memory(
         self, inputs: Any, memory: Any, segment_ids: Any, **given: Any

@@ -529,7 +529,7 @@ class Stack(AttentionLayer):
             dtype,
         )
         self.num_layers = count = len(each["attention"])
-        self._check_keys_of(each["attention"])
+        self._check_keys_of(each["attention"], options["num_heads"])
         _, each["intermediate_dim"] = by_block(
             "intermediate_dim",
             options["intermediate_dim"],
@@ -588,15 +588,25 @@ class Stack(AttentionLayer):
             )
             self.layer_norm = make_norm(self.norm, dtype, "layer_norm")
 
-    def _check_keys_of(self, specs: list[Attention]) -> None:
+    def _check_keys_of(self, specs: list[Attention], num_heads: int) -> None:
         """Raises `ValueError` for keys of a block that has none such."""
         for number, spec in enumerate(specs):
             if spec.keys_of is None:
                 continue
             source = specs[min(spec.keys_of, number)]
-            each = [(x.num_key_value_heads, x.head_dim) for x in (spec, source)]
-            steps = [getattr(x.position, "steps", None) for x in (spec, source)]
-            if source.keys_of is not None or each[0] != each[1] or any(steps):
+            (own, *steps), (others, *of_source) = (
+                (
+                    (
+                        each.num_key_value_heads or num_heads,
+                        each.head_dim,
+                        getattr(each.position, "widening", 1),
+                    ),
+                    getattr(each.position, "steps", None),
+                )
+                for each in (spec, source)
+            )
+            steps += of_source
+            if source.keys_of is not None or own != others or any(steps):
                 raise ValueError(
                     f"`keys_of` of block {number} must be the number of an "
                     "earlier block with keys of its own, as many and as wide, "
@@ -652,18 +662,13 @@ class Stack(AttentionLayer):
     def each_block(self, x: Any, context: Context) -> Iterator[Any]:
         """Yields the blocks, for each of which the context is made ready."""
         inputs = context.layer_inputs
-        if (inputs is None) != (self.layer_input_dim is None):
-            raise ValueError(
-                f"{type(self).__name__} '{self.name}' takes `layer_inputs` if "
-                "it has a `layer_input_dim`. Received: layer_input_dim="
-                f"{self.layer_input_dim}, layer_inputs={inputs!r:.60}"
-            )
         if inputs is not None:
             # (..., layers * dim) -> (..., layers, dim)
             by_layer = (*outer_sizes(x), self.num_layers, self.layer_input_dim)
             own = ops.reshape(project(self.layer_projection, x), by_layer)
-            inputs = context.pack(ops.cast(inputs, self.compute_dtype))
-            inputs = ops.reshape(inputs, by_layer) + self.layer_norm(own)
+            inputs = ops.reshape(
+                context.pack(inputs), by_layer
+            ) + self.layer_norm(own)
         specs = [block.attention.attention for block in self.blocks]
         context.shared = dict.fromkeys(
             spec.keys_of for spec in specs if spec.keys_of is not None

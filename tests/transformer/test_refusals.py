@@ -34,6 +34,11 @@ def pooling():
     return kp.Pooling1D("mean")
 
 
+def gated(num_layers):
+    options = {"cross_attention": None, "layer_input_dim": 3}
+    return kp.TransformerDecoder(num_layers, **SIZES, **options)
+
+
 def model(kind=kp.TransformerEncoderModel, **kwargs):
     return kind(9, **{"d_model": DIM, "num_layers": 2, **SIZES, **kwargs})
 
@@ -110,8 +115,12 @@ encoder(share_blocks=True, intermediate_dim=[8, 8])
     one `intermediate_dim`, and a `norm`
 model(TransformerDecoderModel, logits_cap=0)
     `logits_cap` must be
-TransformerDecoder(cross_attention=None, layer_input_dim=3)(x(2, 4, 8))
-    takes `layer_inputs` if it has a `layer_input_dim`.
+gated(6)(x(2, 4, 8))
+    takes `layer_inputs` of shape (batch, seq, 18). Received: none
+gated(2)(x(2, 4, 8), layer_inputs=x(4, 2, 6))
+    takes `layer_inputs` of shape (batch, seq, 6). Received: shape (4, 2, 6)
+TransformerDecoder(cross_attention=None)(x(2, 4, 8), layer_inputs=x(2, 4, 6))
+    cannot be called with `layer_inputs`
 Attention("rope")
     `position` must be an AttentionPosition, such as
 Norm("batch")
