@@ -59,7 +59,7 @@ def compiled(function):
         case "tensorflow":
             import tensorflow as tf
 
-            return tf.function(function, jit_compile=True)
+            return tf.function(function, jit_compile=True, autograph=False)
         case "jax":
             import jax
 

@@ -141,7 +141,7 @@ def test_gradients_are_the_dense_ones(stack, position):
     goal = goal.astype("float32")
 
     def gradients(encoder):
-        @tf.function
+        @tf.function(autograph=False)
         def run(x, mask):
             with tf.GradientTape() as tape:
                 tape.watch(x)
@@ -330,6 +330,7 @@ def test_windows_leave_out_other_keys(position, is_static, monkeypatch):
                 x, mask=mask, segment_ids=segments, use_causal_mask=is_static
             ),
             input_signature=[tf.TensorSpec((*sizes, DIM))],
+            autograph=False,
         )
         return call(inputs(seq)).numpy(), {*attended}
 
@@ -351,6 +352,7 @@ def step_of(call, variables, x, *, jit_compile=False, batch=None):
 
     @tf.function(
         jit_compile=jit_compile,
+        autograph=False,
         input_signature=[tf.TensorSpec((batch, *x.shape[1:]), x.dtype)],
     )
     def step(x):
@@ -544,6 +546,7 @@ def test_xla_compiles_no_shape_that_depends_on_padding(stack):
         tf.function(
             lambda x, mask: encoder(x, mask=mask, training=True, **given),
             jit_compile=jit_compile,
+            autograph=False,
         ).get_concrete_function(inputs(), tf.constant(MASK))
         assert (None in rows) != jit_compile
     assert {MASK.size} <= {*rows} <= {MASK.size, len(MASK) * 5}
