@@ -88,8 +88,7 @@ def share_merges():
 
     def shared(*args):
         key = repr(args)
-        if key not in made:
-            made[key] = make(*args)
+        made[key] = made.get(key) or make(*args)
         return made[key]
 
     byte_pair_tokenizer.BytePairs = shared
