@@ -23,6 +23,8 @@ collect_ignore_glob = ["fixtures/*.py"]
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
 os.environ.setdefault("TF_ENABLE_ONEDNN_OPTS", "1")
 os.environ.setdefault("TF_ONEDNN_USE_SYSTEM_ALLOCATOR", "1")
+# A second thread for a product of a few numbers costs more than the product.
+os.environ.setdefault("TF_NUM_INTRAOP_THREADS", "1")
 
 # Whether the disk has what was written shows after a power failure alone, and
 # each export waits for it ten times.
@@ -72,11 +74,26 @@ def pytest_collection():
                 ops._create_c_op, extract_traceback=False
             )
             forked_workers.install()
+            share_merges()
             # What is traced here runs once or twice: to make it fast costs more
             # than it saves. Each night all is as users have it.
             sys.modules["tensorflow"].config.optimizer.set_experimental_options(
                 {"disable_meta_optimizer": PROFILE == "project"}
             )
+
+
+def share_merges():
+    """Has tokenizers of equal merges share their graph, which none changes."""
+    from keras_posenc.text import byte_pair_tokenizer
+
+    make, made = byte_pair_tokenizer.BytePairs, {}
+
+    def shared(*args):
+        key = repr(args)
+        made[key] = made.get(key) or make(*args)
+        return made[key]
+
+    byte_pair_tokenizer.BytePairs = shared
 
 
 @pytest.fixture(scope="module", autouse=True)

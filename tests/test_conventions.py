@@ -134,26 +134,25 @@ def shapes_for(layer):
 
 @pytest.mark.parametrize(("layer", "option"), OPTIONS)
 def test_initializers_and_regularizers_reach_all_weights(layer, option):
-    """... of their kind and no others, also out of the config."""
+    """... of their kind and no others, out of the config."""
     given = {
         **SIZES.get(layer.__name__, {}),
         f"{option}_initializer": keras.initializers.Constant(0.25),
         f"{option}_regularizer": keras.regularizers.L2(0.5),
     }
-    made = layer(**given)
-    for each in (made, layer.from_config(made.get_config())):
-        if not each.built:
-            each.build(*shapes_for(each))
-        reached = [weight for weight in each.weights if option in weight.name]
-        assert reached
-        for weight in each.weights:
-            hit = any(weight is other for other in reached)
-            assert (weight.regularizer is not None) == hit, weight.path
-            assert np.all(ops.convert_to_numpy(weight) == 0.25) == hit
-        count = sum(int(np.prod(weight.shape)) for weight in reached)
-        total = sum(float(ops.convert_to_numpy(loss)) for loss in each.losses)
-        # 0.5 * 0.25 ** 2 of each, exact but for the order of the sum.
-        assert total == pytest.approx(count / 32, rel=1e-5)
+    each = layer.from_config(layer(**given).get_config())
+    if not each.built:
+        each.build(*shapes_for(each))
+    reached = [weight for weight in each.weights if option in weight.name]
+    assert reached
+    for weight in each.weights:
+        hit = any(weight is other for other in reached)
+        assert (weight.regularizer is not None) == hit, weight.path
+        assert np.all(ops.convert_to_numpy(weight) == 0.25) == hit
+    count = sum(int(np.prod(weight.shape)) for weight in reached)
+    total = sum(float(ops.convert_to_numpy(loss)) for loss in each.losses)
+    # 0.5 * 0.25 ** 2 of each, exact but for the order of the sum.
+    assert total == pytest.approx(count / 32, rel=1e-5)
 
 
 # ---- Calls
@@ -185,11 +184,12 @@ def test_american_spelling():
         r"neighbo[u]r|(normal|vector|quant|token|optim)is[ei]|colo[u]r|centr[e]",
         re.IGNORECASE,
     )
-    root = Path(__file__).resolve().parents[1]
-    for kind in ("py", "md", "kt", "swift", "js", "html"):
-        for path in root.rglob(f"*.{kind}"):
-            parts = path.relative_to(root).parts
-            if parts[0][0] == "." or {"build", "node_modules"} & {*parts}:
-                continue
-            found = british.search(path.read_text(encoding="utf-8"))
-            assert found is None, f"{path}: {found[0]}"
+    kinds = {".py", ".md", ".kt", ".swift", ".js", ".html"}
+    for top in Path(__file__).resolve().parents[1].iterdir():
+        if top.name[0] == "." or top.name == "build":
+            continue
+        for path in (top, *top.rglob("*.*")):
+            parts = {*path.relative_to(top).parts}
+            if path.suffix in kinds and not parts & {"build", "node_modules"}:
+                found = british.search(path.read_text(encoding="utf-8"))
+                assert found is None, f"{path}: {found[0]}"

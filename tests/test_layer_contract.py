@@ -776,11 +776,13 @@ def test_integers_of_any_dtype_and_kind(entry, names):
         for name, value in tensors(names, MASK).items()
     }
     expected = real(layer(x, **under(layer, MASK), **given), entry)
-    for kind in (
-        lambda value: value.astype("int64"),
+    kinds = (
         lambda value: ops.convert_to_tensor(value.astype("int64")),
+        lambda value: value.astype("int64"),
         np.ndarray.tolist,
-    ):
+    )
+    # Schemes are given tensors, whatever attention is.
+    for kind in kinds[:1] if entry.scheme else kinds:
         other = {name: kind(value) for name, value in given.items()}
         outputs = layer(x, **under(layer, MASK), **other)
         near(real(outputs, entry), expected, bound(entry, expected))
@@ -861,12 +863,7 @@ def test_shapes_agree(entry):
 
 
 class Everything:
-    """One model with an output for each entry, so that it is traced once.
-
-    Attributes:
-        layers: The layers by their keys.
-        model: From the ids and every optional tensor to a dict of outputs.
-    """
+    """One model with an output for each entry, so that it is traced once."""
 
     def __init__(self):
         self.layers = {key: built(entry) for key, entry in LAYERS.items()}
@@ -933,12 +930,11 @@ def test_precision(entry):
         }
         symbolic = layer.compute_output_spec(keras.KerasTensor(x.shape))
         assert symbolic.dtype == dtype
-        for names in both(entry):
+        for names in once(entry):
             extra = tensors(names, MASK)
             outputs = layer(x, **under(layer, MASK), **extra)
             assert keras.backend.standardize_dtype(outputs.dtype) == dtype
-            expected = answered(entry, names)
-            expected = expected if entry.pools else expected[MASK]
+            expected = real(answered(entry, names), entry)
             near(real(outputs, entry), expected, bound(entry, expected, dtype))
 
 
@@ -1011,20 +1007,15 @@ def test_float64_reads_float32_positions_exactly(entry):
     near(outputs, expected, bound(entry, expected, "float64"))
 
 
-def embedded(entry):
-    """The same tensor, with the mask of its embedding and without."""
-    x = shared_network(entry, ()).get_layer("embedding")(ids_of(MASK))
-    return x, ops.convert_to_tensor(numpy(x))
-
-
 def test_explicit_mask_is_the_implicit_one(entry):
-    for names in both(entry):
-        layer = shared(entry)
-        x, bare = embedded(entry)
+    for names in once(entry):
+        layer, model = shared(entry), shared_network(entry, names)
+        # The same tensor, with the mask of its embedding and without.
+        x = model.get_layer("embedding")(ids_of(MASK))
+        bare = ops.convert_to_tensor(numpy(x))
         extra = tensors(names, MASK)
         expected = numpy(layer(bare, **under(layer, MASK), **extra))
         np.testing.assert_array_equal(numpy(layer(x, **extra)), expected)
-        model = shared_network(entry, names)
         np.testing.assert_array_equal(
             numpy(model(feed(model, names))), expected
         )
@@ -1065,8 +1056,7 @@ def test_longer_padding_changes_nothing(entry):
         for name, value in short.items():
             axes = [(0, 4) if size == SEQ else (0, 0) for size in value.shape]
             long[name] = np.pad(value, axes)
-        expected = answered(entry, names)
-        expected = expected if entry.pools else expected[MASK]
+        expected = real(answered(entry, names), entry)
         outputs = numpy(
             layer(long_x.astype("float32"), **under(layer, long_mask), **long)
         )
@@ -1185,7 +1175,7 @@ def test_gradients_come_from_real_tokens(entry):
 
 
 def test_gradients_are_central_differences(entry):
-    """Along one random direction for each weight and for the inputs.
+    """Along one random direction of all weights and the inputs.
 
     Keras computes in float64 on TensorFlow alone. A step leaves a sixth of its
     square of the third derivative, and the roundings of the outputs, divided
@@ -1199,12 +1189,7 @@ def test_gradients_are_central_differences(entry):
     layer = built(entry, dtype=dtype)
     x = sequences(dtype=dtype)
     extra = {**tensors(entry.together, MASK), **under(layer, MASK)}
-    answer = functools.partial(layer, **extra)
-    if wide:  # a graph: each weight asks twice
-        import tensorflow as tf
-
-        answer = tf.function(answer)
-    outputs = numpy(answer(x))
+    outputs = numpy(layer(x, **extra))
     tolerance = (
         step**2 / 6 * entry.third_derivative
         + bound(entry, outputs, dtype) * np.sqrt(outputs.size) / step
@@ -1214,31 +1199,22 @@ def test_gradients_are_central_differences(entry):
         # A norm of padding, which is next to nothing, bends beyond measure.
         return weighted_sum(outputs, MASK)
 
-    def check(gradient, shift):
-        direction = rng.normal(size=gradient.shape)
-        direction /= np.linalg.norm(direction)
-        ends = []
-        for sign in (1, -1):
-            moved_x = shift(sign * step * direction)
-            value = total(answer(moved_x.astype(dtype)))
-            ends.append(float(ops.stop_gradient(value)))
-        slope = (ends[0] - ends[1]) / (2 * step)
-        near(np.sum(gradient * direction), slope, tolerance)
-
-    *by_weights, by_x = gradients_of(layer, x, total, **extra)
-    assert by_x.dtype == dtype
-    check(by_x, lambda shift: x + shift)
-    for weight, gradient in zip(
-        layer.trainable_variables, by_weights, strict=True
-    ):
-        start = numpy(weight)
-
-        def shift_weight(shift, weight=weight, start=start):
-            weight.assign(start + shift)
-            return x
-
-        check(gradient, shift_weight)
-        weight.assign(start)
+    gradients = gradients_of(layer, x, total, **extra)
+    assert gradients[-1].dtype == dtype
+    directions = [rng.normal(size=gradient.shape) for gradient in gradients]
+    length = np.sqrt(sum(np.sum(each**2) for each in directions))
+    starts = [numpy(weight) for weight in layer.trainable_variables]
+    ends = []
+    for sign in (1, -1):
+        *shifts, shift = (sign * step / length * each for each in directions)
+        for weight, start, each in zip(
+            layer.trainable_variables, starts, shifts, strict=True
+        ):
+            weight.assign(start + each)
+        value = total(layer((x + shift).astype(dtype), **extra))
+        ends.append(float(ops.stop_gradient(value)))
+    found = sum(map(np.vdot, gradients, directions)) / length
+    near(found, (ends[0] - ends[1]) / (2 * step), tolerance)
 
 
 # ---- Dropout

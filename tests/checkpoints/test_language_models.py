@@ -327,7 +327,7 @@ def test_numbers_are_not_traced_again(model, monkeypatch, caplog):
         max_length=9,
         chat_template=TEMPLATE,
     )
-    for number in (3, 4, 5, 6, 7, 8):
+    for number in (3, 5, 8):
         sampled = made.with_options(
             max_new_tokens=number,
             temperature=3 / number,
@@ -400,4 +400,4 @@ def test_threads_share_a_model(model):
 
     wanted = [run(seed) for seed in range(4)]
     with concurrent.futures.ThreadPoolExecutor(4) as pool:
-        assert [*pool.map(run, [*range(4)] * 4)] == wanted * 4
+        assert [*pool.map(run, [*range(4)] * 2)] == wanted * 2

@@ -89,7 +89,7 @@ def test_texts_are_padded_as_by_their_tokenizer(tmp_path):
     texts = arrays["texts"].astype("object")
     np.testing.assert_array_equal(model.layers[0](texts), arrays["ids"])
     check(model, texts, arrays)
-    saved = kp.save_hugging_face(model.encoder, tmp_path / "saved")
+    saved = kp.save_hugging_face(model.encoder, tmp_path, verify=False)
     assert json.loads((saved / "config.json").read_text())["pad_token_id"] == 1
     check(loaded(saved, from_ids=True), arrays["ids"], arrays)
 

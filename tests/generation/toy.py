@@ -59,7 +59,7 @@ def compiled(function):
         case "tensorflow":
             import tensorflow as tf
 
-            return tf.function(function, jit_compile=True)
+            return tf.function(function, jit_compile=True, autograph=False)
         case "jax":
             import jax
 
@@ -67,7 +67,7 @@ def compiled(function):
     return function
 
 
-def in_graph(function):
+def in_graph(function, autograph=False):
     """The function in a graph whose shapes are not known, where there is one.
 
     PyTorch has no such thing, and JAX's graphs know all shapes.
@@ -77,7 +77,9 @@ def in_graph(function):
     import tensorflow as tf
 
     return tf.function(
-        function, input_signature=[tf.TensorSpec((None, None), "int32")]
+        function,
+        input_signature=[tf.TensorSpec((None, None), "int32")],
+        autograph=autograph,
     )
 
 

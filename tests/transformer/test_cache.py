@@ -372,7 +372,7 @@ def test_a_loop_overwrites_its_own_cache(dtype, tolerance):
     cache = model.build_cache(SOURCE, LENGTH)
     expected = by_steps(model, cache, TARGET)
 
-    @tf.function
+    @tf.function(autograph=False)
     def by_loop(target, cache):
         def step(index, cache, found):
             token = tf.gather(target, index, axis=1)[:, tf.newaxis]

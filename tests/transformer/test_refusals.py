@@ -278,21 +278,22 @@ make()(x(2, 4, 8), positions=x(4, dtype="bool"))
 """
 
 
-@pytest.mark.parametrize("x", [array, symbol])
 @pytest.mark.parametrize(
-    ("make", "call", "said"),
+    ("make", "x", "call", "said"),
     [
-        pytest.param(make, *row.values, id=f"{make.__name__}-{row.id}")
+        (make, x, *row.values)
         for rows, makes in (
             (INPUTS, (*ATTENDING, feed_forward)),
             (POOLED, (pooling,)),
             (TENSORS, ATTENDING),
         )
         for make in makes
+        for x in (array, symbol)
+        if (make, x) not in ((block, array), (attention, symbol))
         for row in table(rows)
     ],
 )
-def test_calls(make, call, said, x):
+def test_calls(make, x, call, said):
     scope = {"make": make, "x": x}
     if "built" in call:
         scope["built"] = make(name="a_name")
