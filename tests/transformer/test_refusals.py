@@ -64,7 +64,7 @@ DYNAMIC = {
 }
 SCOPE = {
     **{name: getattr(kp, name) for name in kp.__all__},
-    **{each.__name__: each for each in (*ATTENDING, feed_forward)},
+    **{each.__name__: each for each in (*ATTENDING, feed_forward, gated)},
     "model": model,
     "whole": whole,
     "SIZES": SIZES,
