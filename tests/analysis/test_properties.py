@@ -93,6 +93,10 @@ def test_index_grows_and_every_step_is_alike():
     assert found.neighbor_spread == 0
     assert found.norm == 9  # the mean of 0 ... 18
     assert found.norm_spread == 2
+    # The least of |c p - (p + 1)| for p = 0 ... 8, of |p + 1|.
+    assert found.shift_residual == pytest.approx(
+        math.sqrt(1 - 240**2 / 204 / 285)
+    )
 
 
 @pytest.mark.parametrize(

@@ -164,6 +164,8 @@ def test_padding_of_another_number_is_loud_under_a_mask():
     loss = training.TokenCrossentropy()
     with pytest.raises(ValueError, match="give ignored_id=-1 to the loss"):
         loss(targets, model(ids))
+    given = training.TokenCrossentropy(ignored_id=-1)
+    assert np.isfinite(numpy(given(np.array([[1, 2, 0]]), model(ids))))
     model.compile(loss=loss)
     if keras.config.backend() == "torch":
         with pytest.raises(ValueError, match="give ignored_id=-1 to the loss"):
@@ -308,6 +310,8 @@ def test_a_start_that_is_there_is_not_put_before_once_more():
     layer = training.TeacherForcing(start_id=2)
     with pytest.raises(ValueError, match=r"`start_id` is put before.*: start"):
         layer(np.array([[2, 5, 3, 0], [0, 0, 2, 3], [0, 0, 0, 0]]))
+    with pytest.raises(ValueError, match="`start_id` is put before"):
+        layer(np.array([[2, 5, 3], [2, 4, 3]]))  # without any padding
     # A text may have that id, too.
     layer(np.array([[2, 5, 3], [5, 2, 3]]))
 
