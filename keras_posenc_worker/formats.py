@@ -64,6 +64,7 @@ def without_its_init(package: str) -> None:
     if spec is None or spec.submodule_search_locations is None:
         raise ImportError(f"{package} is not installed")
     module = types.ModuleType(package)
+    module.__spec__ = spec  # for whoever looks for it again
     module.__path__ = list(spec.submodule_search_locations)
     sys.modules[package] = module
 

@@ -449,7 +449,7 @@ class DecodingLayer(AttentionLayer):
 
     def context_of(self, inputs: Any, given: Mapping[str, Any]) -> Context:
         context = super().context_of(inputs, given)
-        layer_inputs = given["layer_inputs"]
+        layer_inputs = given.get("layer_inputs")
         self._check_layer_inputs(inputs, layer_inputs)
         if layer_inputs is not None:
             layer_inputs = ops.cast(layer_inputs, self.compute_dtype)
