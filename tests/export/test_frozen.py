@@ -463,6 +463,7 @@ def test_exports_of_a_mixed_model_in_two_threads(tmp_path):
     assert state_of(models) == before
 
 
+@pytest.mark.slow
 def test_mirrored_variables(tmp_path):
     """A model with a copy of each variable on each device stays as it is."""
     strategy = tf.distribute.MirroredStrategy(["CPU:0"])

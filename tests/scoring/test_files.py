@@ -201,7 +201,7 @@ class TestCrashes:
 
     @pytest.mark.parametrize(
         "step",
-        [0, pytest.param(2, marks=pytest.mark.slow), 3],
+        [0, *(pytest.param(i, marks=pytest.mark.slow) for i in (2, 3))],
     )
     def test_at_each_rename(self, scorer, data, tmp_path, monkeypatch, step):
         path, out = data / "a.parquet", tmp_path / "out"
@@ -456,6 +456,7 @@ def test_what_inputs_name(tmp_path):
         found(one.parent)
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(sys.platform != "linux", reason="has no /proc")
 def test_memory_is_that_of_a_window(files, tmp_path):
     """However large a file is, and its rows, in one group of them."""
