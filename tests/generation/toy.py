@@ -143,5 +143,5 @@ def generator(make=kp.Transformer, *, of_model=None, **options):
 
 def varied(**options):
     """One of texts whose answers are not all alike."""
-    keras.utils.set_random_seed(1)
+    keras.utils.set_random_seed(8)
     return generator(of_model={"embeddings": "separate"}, **options)
