@@ -151,7 +151,7 @@ def test_initializers_and_regularizers_reach_all_weights(layer, option):
         assert np.all(ops.convert_to_numpy(weight) == 0.25) == hit
     count = sum(int(np.prod(weight.shape)) for weight in reached)
     total = sum(float(ops.convert_to_numpy(loss)) for loss in each.losses)
-    # 0.5 * 0.25 ** 2 of each, exact but for the order of the sum.
+    # 0.5 * 0.25 ** 2 of each, up to rounding in the sum.
     assert total == pytest.approx(count / 32, rel=1e-5)
 
 

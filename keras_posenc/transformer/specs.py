@@ -113,7 +113,8 @@ class Attention(_Spec):
             and rotation.
         keys_of: The number of an earlier block of the stack, from 0 on, whose
             keys and values are attended to; by default the block has its own.
-            They come as they are there, rotated by the position there.
+            They come as they are there, rotated by the position there:
+            `value_norm` and `keys_as_values` are those of that block.
 
     Raises:
         ValueError: An invalid argument.

@@ -254,7 +254,7 @@ def _in_onnx(graph_def: Any, *, copies: bool = False, **names: Any) -> Any:
         )
     try:
         return optimizer.optimize_graph(found, copies).make_model("")
-    except Exception:
+    except Exception:  # an optimizer's, of any class
         if copies:
             raise
         return _in_onnx(graph_def, copies=True, **names)
