@@ -19,6 +19,7 @@ import copy
 import gc
 import importlib
 import json
+import linecache
 import os
 import random
 import shutil
@@ -34,7 +35,12 @@ ROOT = Path(__file__).resolve().parents[1]
 FOLDER = ROOT / "build" / "mutants"
 WORKER = "keras_posenc_worker"
 # Of a worker's lines nobody notes which test runs them.
-TESTS_OF_WORKER = ("tests/export/worker", "tests/export/inspection")
+TESTS_OF_WORKER = (
+    "tests/export/worker",
+    "tests/export/test_formats.py",
+    "tests/export/verification/test_replay.py",
+    "tests/export/inspection",
+)
 PLAIN = (*("-m", "not slow"), *("-p", "no:randomly"), "-q")
 SECONDS = 20  # that the tests of a fault take together, at most
 BROKEN = 99  # the exit status of a process that could not ask
@@ -272,33 +278,37 @@ def in_child(fault, tests):
 
 def change(fault):
     """Gives the function, wherever it is held, the code with the fault."""
-    import linecache
-
     path = str(ROOT / fault.file)
     name = fault.file.removesuffix(".py").replace("/", ".")
     importlib.import_module(name.removesuffix(".__init__"))
     lines = fault.lines()
-    # AutoGraph reads the source.
+    # AutoGraph reads the source, some of it from the file again.
+    read = linecache.updatecache
     linecache.cache[path] = (1, None, lines, path)
-    new = code_of(compile("".join(lines), path, "exec"), fault.function)
+    linecache.updatecache = lambda file, *more: (
+        lines if file == path else read(file, *more)
+    )
+    changed = collections.defaultdict(list)
+    for code in codes_in(compile("".join(lines), path, "exec")):
+        if f"{code.co_qualname}.".startswith(f"{fault.function}."):
+            changed[code.co_qualname, code.co_firstlineno].append(code)
     for each in gc.get_objects():
         if (
             isinstance(each, types.FunctionType)
             and each.__code__.co_filename == path
-            and each.__code__.co_qualname == fault.function
-            and each.__code__.co_firstlineno == new.co_firstlineno
         ):
-            each.__code__ = new
+            code = each.__code__
+            found = changed.get((code.co_qualname, code.co_firstlineno), ())
+            if len(found) == 1:  # not several lambdas of a line
+                each.__code__ = found[0]
 
 
-def code_of(code, name):
-    first, _, rest = name.partition(".")
-    found = [
-        each
-        for each in code.co_consts
-        if isinstance(each, types.CodeType) and each.co_name == first
-    ][-1]
-    return code_of(found, rest) if rest else found
+def codes_in(code):
+    """Yields the code of all functions, and those within them."""
+    for each in code.co_consts:
+        if isinstance(each, types.CodeType):
+            yield each
+            yield from codes_in(each)
 
 
 def change_worker(fault, folder):

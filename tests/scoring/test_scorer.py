@@ -111,7 +111,7 @@ def test_outputs_for_each_token_are_as_long_as_their_row(files):
 
 def test_ids_and_the_rows_that_they_are_wrong_in(files, alone):
     scorer = kp.Scorer(files.texts, column="tokens", signature="from_ids")
-    rows = [[3, 4], [], [5] * 9, [3, 999], None, [1, None], [2**40], [7]]
+    rows = [[3, 4], [], [5] * 9, [3, 999], None, [1, None], [1, 2**40], [7]]
     good, bad = scorer(pa.table({"tokens": rows}))
     assert dict(zip(*bad.to_pydict().values(), strict=True)) == {
         3: "the model does not take it: indices[0,1] = 999 is not in [0, 14)",

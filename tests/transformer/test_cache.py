@@ -55,8 +55,8 @@ CAUSAL = {
 AT_THE_INPUT = {
     "none": lambda: None,
     "sinusoidal": lambda: "sinusoidal",
-    "learned": lambda: kp.PositionEmbedding(LENGTH + 5),
-    "index": lambda: kp.positions.IndexEncoding(skip_masked=True),
+    "learned": lambda: kp.PositionEmbedding(LENGTH + 5, dropout=0.5),
+    "index": lambda: kp.positions.IndexEncoding(skip_masked=True, dropout=0.5),
     "time": lambda: kp.TimeEncoding(kind="learned"),
     "halves": lambda: kp.PositionalEncoding(layout="halves"),
 }
