@@ -34,6 +34,7 @@ EXPORTING = (
     "Keras's, s",
     "ratio",
 )
+QUANTIZED = "mode", "MB", "least cosine", "recall@10", "ms"
 GPU = (
     "work",
     "of",
@@ -181,6 +182,10 @@ def _memory(found: dict[str, Any]) -> list[str]:
     ]
 
 
+def _quantized(found: dict[str, Any]) -> list[str]:
+    return ["", *_table(QUANTIZED, quantized_rows(found["rows"]))]
+
+
 def _exporting(found: dict[str, Any]) -> list[str]:
     return ["", *_table(EXPORTING, exporting_rows(found["rows"]))]
 
@@ -216,6 +221,14 @@ PARTS = {
             "by `benchmarks/phone_texts.py`.",
         ],
         _contests,
+    ),
+    "quantization": (
+        "Quantized files",
+        [
+            "all-MiniLM-L6-v2 on 1,200 docstrings, one at a time on one",
+            "thread. Written by `benchmarks/quantization.py`.",
+        ],
+        _quantized,
     ),
     "mobile": (
         "On mobile runtimes",
@@ -378,6 +391,19 @@ def memory_rows(rows: Sequence[Any]) -> list[list[str]]:
             f"{row['seconds']:.0f}",
             f"{row['peak']:.2f}",
             f"{row['ratio']:.2f}",
+        ]
+        for row in rows
+    ]
+
+
+def quantized_rows(rows: Sequence[Any]) -> list[list[str]]:
+    return [
+        [
+            row["mode"],
+            f"{row['MB']:.1f}",
+            f"{row['cosine']:.4f}",
+            f"{row['recall']:.3f}",
+            f"{row['milliseconds']:.1f}",
         ]
         for row in rows
     ]

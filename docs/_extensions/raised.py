@@ -1,12 +1,15 @@
-"""What the package raises: every message, as a template, off its source."""
+"""What the package raises, off its source, and `docs/errors.toml` on it."""
 
 import ast
+import functools
 import re
+import tomllib
 from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
 
 ROOT = Path(__file__).resolve().parents[2]
+ENTRIES = ROOT / "docs" / "errors.toml"
 PACKAGES = ("keras_posenc", "keras_posenc_cli", "keras_posenc_worker")
 
 
@@ -18,6 +21,25 @@ class Raised(NamedTuple):
     message: str
 
 
+class Entry(NamedTuple):
+    """What errors mean whose message and place match."""
+
+    message: str
+    cause: str
+    remedy: str
+    place: str = ""
+
+    def matches(self, error: Raised) -> bool:
+        found = re.search(self.message, error.message)
+        return bool(found and re.match(self.place, error.place))
+
+
+def entries() -> list[Entry]:
+    with ENTRIES.open("rb") as file:
+        return [Entry(**each) for each in tomllib.load(file)["error"]]
+
+
+@functools.cache
 def every() -> list[Raised]:
     """All errors, file by file, each once."""
     found: dict[Raised, None] = {}

@@ -23,7 +23,6 @@ AGAINST_NAN = (
     "divides by zero where all steps are masked, and kp.Pooling1D('mean') "
     "gives zeros"
 )
-_WITHOUT_STRINGS = {"litert": "LiteRT", "onnx": "ONNX"}
 
 
 def notes(reference: Reference, inspection: Inspection) -> Iterator[str]:
@@ -34,8 +33,10 @@ def notes(reference: Reference, inspection: Inspection) -> Iterator[str]:
             "least 1,024 numbers is in a product or a lookup. Leave out "
             "`quantization` (--quantization)"
         )
+    kind = {"litert": "LiteRT", "onnx": "ONNX"}.get(inspection.kind)
+    ran = {x.signature for x in reference.probes if x.is_of_tables}
+    skipped = {}
     for signature in reference.signatures:
-        kind = _WITHOUT_STRINGS.get(inspection.kind)
         if signature.strings is not None and kind is not None:
             yield _cut(signature, kind)
         for name, own in signature.own_names.items():
@@ -43,8 +44,6 @@ def notes(reference: Reference, inspection: Inspection) -> Iterator[str]:
                 f"output {own} is named {name} in the file: an input has the "
                 f"name {own}, and names in ONNX are unique"
             )
-    ran = {x.signature for x in reference.probes if x.is_of_tables}
-    for signature in reference.signatures:
         base = signature.innermost
         sizes = [each.input_dim for each in tables(base)]
         takes_ids = any(
@@ -52,14 +51,15 @@ def notes(reference: Reference, inspection: Inspection) -> Iterator[str]:
             for name, spec in base.specs.items()
         )
         if sizes and takes_ids and signature.name not in ran:
-            yield (
-                f"not each of {units.count(max(sizes), 'id')} was run, which "
-                f"would take long, in {signature.name}"
-            )
+            skipped[signature.name] = max(sizes)
+    if skipped:
+        yield (
+            f"not each of {units.count(max(skipped.values()), 'id')} was run, "
+            f"which would take long, in {units.some([*skipped])}"
+        )
     yield from reference.notes
     of_nan = (x for x in reference.usual if has_nan(x.outputs))
-    for probe in itertools.islice(of_nan, 1):
-        yield _of_nan(probe)
+    yield from map(_of_nan, itertools.islice(of_nan, 1))
 
 
 def _cut(signature: Signature, kind: str) -> str:

@@ -3,7 +3,10 @@
 import json
 from pathlib import Path
 
+import numpy as np
 import pytest
+
+from tests import reference
 
 ROOT = Path(__file__).resolve().parents[2]
 BENCHMARKS = ROOT / "benchmarks"
@@ -133,3 +136,27 @@ def test_missed_goals_are_counted(measured):
     )
     assert english.format(*counts) in read(ENGLISH)
     assert korean.format(*counts) in read(KOREAN)
+
+
+@pytest.mark.tensorflow
+def test_errors_of_sinusoids_are_those_of_the_pages():
+    hub = pytest.importorskip("keras_hub").layers.SinePositionEncoding
+    import keras_posenc as kp
+
+    exact = reference.positional_encoding(5000, 512)
+    inputs = np.zeros((1, 5000, 512), "float32")
+
+    def error(layer):
+        return np.abs(np.array(layer(inputs), "float64") - exact).max()
+
+    ours, theirs = error(kp.PositionalEncoding(merge_mode=None)), error(hub())
+    assert ours < 1.85e-7
+    assert 3.9e-4 < theirs < 4.1e-4
+    assert "at most 1.8e-7, keras-hub's by up to 4.0e-4" in read(ENGLISH)
+    assert "1.8e-7 이하이고, keras-hub의 오차는 최대 4.0e-4" in read(KOREAN)
+    options = {"dtype": "bfloat16"}
+    ours = error(kp.PositionalEncoding(merge_mode=None, **options))
+    assert 0.0015 < ours < 0.0025
+    assert 1.95 < error(hub(**options)) < 2.05
+    words = "4.0e-4 in keras-hub's float32 and 2.0 in its bfloat16"
+    assert f"{words}; here of up to 1.8e-7 and 0.002" in read(PEERS)

@@ -69,13 +69,15 @@ def test_every_page_is_whole(at):
         assert page["bytes"] < MOST_BYTES, (path, page["bytes"])
 
 
-def test_search_finds_a_name_also_of_another_library(shown):
+def test_search_finds_a_name_also_of_another_library_and_a_message(shown):
     found = shown[1280]["used"]["found"]
     ours = found["RotaryEmbedding"]
     assert any("reference/positional.html" in each["to"] for each in ours)
     assert any("RotaryEmbedding" in each["text"] for each in ours)
     (theirs,) = found["SinePositionEncoding"]
     assert "peers.html" in theirs["to"]
+    message = found["warm-up request fails"]
+    assert any("errors/export.html" in each["to"] for each in message)
 
 
 def test_another_version_is_chosen(shown):

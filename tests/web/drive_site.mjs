@@ -123,8 +123,8 @@ async function use(width) {
   await shoot(page, `index-${width}`);
   const narrow = width < 600;
   const found = {};
-  for (const name of narrow ? [] : ["RotaryEmbedding", "SinePositionEncoding"])
-    found[name] = await search(page, name);
+  const sought = ["RotaryEmbedding", "SinePositionEncoding", "warm-up request fails"];
+  for (const words of narrow ? [] : sought) found[words] = await search(page, words);
   const offered = narrow ? null : await versions(page);
   const slide = (place) => place.locator("input[type=range]").first().press("ArrowRight");
   const pictures = {

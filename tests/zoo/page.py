@@ -91,7 +91,7 @@ def reason(error):
     line = next(iter(error.splitlines()), "")
     line = re.sub(r"^\w+(?:Error|Exception): ", "", line)
     line = line.removeprefix("The model needs operators that ")
-    return line if len(line) <= 90 else line[:87].rsplit(" ", 1)[0] + " ..."
+    return line if len(line) <= 60 else line[:57].rsplit(" ", 1)[0] + " ..."
 
 
 def escaped(text):
