@@ -67,6 +67,12 @@ def described(model: Any) -> Described:
     family = _family_of(core)
     kind = next(iter(family.types))
     head = _head_of(after, type(family).__name__)
+    # Before the config, which says it in its own words.
+    if isinstance(core.intermediate_dim, list):
+        raise ValueError(
+            "`intermediate_dim` of the model must be one number for it to be "
+            f"saved. Received: intermediate_dim={core.intermediate_dim!r}"
+        )
     values = family.describe(core)
     if head.projection is not None:
         values |= family.describe_pooler(head.pooling, head.projection)

@@ -189,6 +189,13 @@ class Family:
         """Returns what else a config says: attributes of `Reading`."""
         return {}
 
+    def written(self, model: Any) -> dict[str, Any]:
+        """Returns the keys of `config.json` that a model is saved with.
+
+        Those that it was loaded with may not allow the weights of now.
+        """
+        return {}
+
     def describe(self, model: TransformerEncoderModel) -> dict[str, Any]:
         """Returns the keys of a `config.json` whose `options` a model has.
 

@@ -121,7 +121,7 @@ def classification(
     classifier = family.classifier if is_sequence else "classifier"
     if pooler is not None and (is_sequence or pooler.of_tokens):
         part = pooler.part.format(prefix=family.prefix_in(tensors))
-        layers = _pooler(pooler, part, tensors, width)
+        layers = _pooler(pooler, part, loading, width)
     if pooler is not None and is_sequence:
         # "late" is the mean of logits, which are linear: those of the mean.
         is_late = pooler.pooling == "late"
@@ -150,10 +150,9 @@ def classification(
     return [*layers, logits, keras.layers.Activation(scoring, name="scores")]
 
 
-def _pooler(
-    pooler: Pooler, part: str, tensors: Tensors, width: int
-) -> list[Any]:
+def _pooler(pooler: Pooler, part: str, loading: Any, width: int) -> list[Any]:
     """Returns the projection before a classifier, and its norm if any."""
+    tensors = loading.tensors
     layers: list[Any] = [
         _filled(
             tensors,
@@ -170,6 +169,10 @@ def _pooler(
         norm = make_norm(spec, None, "pooler_norm")
         norm.build((None, width))
         norm.gamma.assign(tensors.take(f"{pooler.norm}.weight", (width,)))
+        if pooler.norm in loading.reading.without_bias:
+            norm.beta.trainable = False
+        else:
+            norm.beta.assign(tensors.take(f"{pooler.norm}.bias", (width,)))
         layers.append(norm)
     return layers
 

@@ -67,15 +67,12 @@ class Parts:
         *,
         of: str | None = "weight",
     ) -> np.ndarray:
-        """Returns a tensor unchanged, of which no weight is saved again."""
-        name = self.tensor(part, number, of)
-        if self.saves:
-            raise ValueError(
-                f"A model of {type(self.family).__name__} cannot be saved: its "
-                f"tensor '{name}' is kept only as its products with others. "
-                "Save it as `.keras`"
-            )
-        return self.tensors.take(name, shape)
+        """Returns a tensor, unchanged."""
+        return self.tensors.take(self.tensor(part, number, of), shape)
+
+    def put(self, part: str, values: np.ndarray) -> None:
+        """Saves a tensor that is made of several weights."""
+        self.tensors.put(self.tensor(part, None, "weight"), values)
 
     def absorbed(
         self,
@@ -293,6 +290,9 @@ class Parts:
         for layer, each in found.items():
             weight = layer.kernel if kind == "weight" else layer.bias
             weight.assign(np.concatenate(each).T)
+            its = {column.part for column in columns if column.layer is layer}
+            if kind == "bias" and its <= self.reading.without_bias:
+                weight.trainable = False
 
     def _taken(self, part: str, name: str, rows: int, dim: int) -> np.ndarray:
         """Returns a kernel of shape (out, in), or a bias."""
@@ -347,6 +347,7 @@ class Parts:
                     self._put(layer, part, f"{name}.bias", weight)
                 else:
                     weight.assign(np.zeros(weight.shape))
+                    weight.trainable = False  # no tensor could hold it
                 continue
             self.pair(
                 weight,
@@ -405,8 +406,8 @@ class Parts:
             if np.any(values):
                 raise ValueError(
                     f"The offsets of layer '{layer.path}' must be 0, for "
-                    f"there is no tensor '{name}'. Received: up to "
-                    f"{np.abs(values).max():g}"
+                    f"there is no tensor '{name}': freeze them in training. "
+                    f"Received: up to {np.abs(values).max():g}"
                 )
             return
         self.tensors.put(name, values)

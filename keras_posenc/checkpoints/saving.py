@@ -4,7 +4,6 @@ import base64
 import os
 import re
 import zlib
-from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -93,7 +92,7 @@ def save_hugging_face(
             staged.mkdir()
         if kept:
             step(f"Writing {named}")
-            _write_as_loaded(model, kept, staged)
+            _write_as_loaded(model, staged)
         else:
             saved = described(model)
             step(f"Writing {named}")
@@ -116,9 +115,9 @@ def save_hugging_face(
     return named
 
 
-def _write_as_loaded(model: Any, kept: Mapping[str, Any], staged: Path) -> None:
+def _write_as_loaded(model: Any, staged: Path) -> None:
     """Writes the folder of a checkpoint, with the weights of now."""
-    options = kept["options"]
+    options = model.checkpoint["options"]
     for name in _UNSAID:
         if name in options:
             raise ValueError(
@@ -126,12 +125,11 @@ def _write_as_loaded(model: Any, kept: Mapping[str, Any], staged: Path) -> None:
                 "folder says: load it without, train it, and save it"
             )
     with writing_to(staged.parent):
-        parts = parts_of(kept, staged, Parts)
-    opened, tensors, values = Folder(staged), parts.tensors, kept["config"]
+        parts, values = parts_of(model, staged, Parts)
+    opened, tensors = Folder(staged), parts.tensors
     is_generator = isinstance(model, PretrainedGenerator)
     core = core_of(model)
     parts.family.match(core, parts)
-    values = dict(values)
     values["torch_dtype" if "torch_dtype" in values else "dtype"] = "float32"
     if not is_generator:
         after = model.layers[model.layers.index(core) + 1 :]
@@ -153,11 +151,12 @@ def _write_as_loaded(model: Any, kept: Mapping[str, Any], staged: Path) -> None:
             written_modules(opened, after, options.get("prompts"))
 
 
-def parts_of(kept: Mapping[str, Any], folder: Path, kind: Any) -> Any:
-    """Returns the parts of what was loaded, of this kind.
+def parts_of(model: Any, folder: Path, kind: Any) -> tuple[Any, dict[str, Any]]:
+    """Returns the parts of what was loaded, of this kind, and its config.
 
     Its files but the weights are written to the folder.
     """
+    kept = model.checkpoint
     options = kept["options"]
     is_alone = options.get("encoder_only", False)
     for name, packed in kept["files"].items():
@@ -175,9 +174,11 @@ def parts_of(kept: Mapping[str, Any], folder: Path, kind: Any) -> Any:
     write_json(folder / CONFIG, kept["config"])
     loading = Loading(Folder(folder), is_alone)
     tensors = WrittenTensors(kept["tensors"])
-    config = Config(kept["config"], loading.path, 4 * len(tensors.names))
     family = loading.family
-    return kind(family, family.read(config), tensors, family.prefix_in(tensors))
+    values = {**kept["config"], **family.written(core_of(model))}
+    config = Config(values, loading.path, 4 * len(tensors.names))
+    prefix = family.prefix_in(tensors)
+    return kind(family, family.read(config), tensors, prefix), values
 
 
 def _unpacked(packed: str) -> bytes:

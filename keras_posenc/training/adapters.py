@@ -81,6 +81,7 @@ class _Adapted(Parts):
     def _nothing(self, *given: Any, **others: Any) -> float:
         return 0.0
 
+    put: Any = take
     pair: Any = _nothing
     rows: Any = _nothing
     table: Any = _nothing
@@ -98,7 +99,7 @@ def _adapted(model: Any) -> _Adapted:
             f"{type(model).__name__}"
         )
     with working_folder() as folder:
-        found = parts_of(kept, folder, _Adapted)
+        found, _ = parts_of(model, folder, _Adapted)
     parts = _Adapted(found.family, found.reading, found.tensors, "")
     parts.family.match(core_of(model), parts)
     return parts

@@ -91,6 +91,8 @@ class FeedForward(ConfiguredLayer, keras.Layer):
         super().__init__(**for_keras(options))
         keep_arguments(self, locals())
         keep_options(self, FeedForwardOptions, options)
+        # A list is for stacks.
+        check_positive_int("intermediate_dim", self.intermediate_dim)
         self.gate = None
         if self.use_gate:
             self.gate = make_dense(

@@ -113,8 +113,8 @@ class Attention(_Spec):
             and rotation.
         keys_of: The number of an earlier block of the stack, from 0 on, whose
             keys and values are attended to; by default the block has its own.
-            They come as they are there, rotated by the position there:
-            `value_norm` and `keys_as_values` are those of that block.
+            They come as they are there, rotated by the position there, so
+            `value_norm` and `keys_as_values` are given to that block alone.
 
     Raises:
         ValueError: An invalid argument.
@@ -139,6 +139,16 @@ class Attention(_Spec):
     value_norm: bool = _checked(False, check_bool)
     keys_as_values: bool = _checked(False, check_bool)
     keys_of: int | None = _checked(None, or_none(check_count))
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        for name in ("value_norm", "keys_as_values"):
+            if self.keys_of is not None and getattr(self, name):
+                raise ValueError(
+                    f"`{name}` must be False with keys_of={self.keys_of}, "
+                    f"whose values come as they are there. Received: {name}="
+                    "True"
+                )
 
 
 @keras.saving.register_keras_serializable(package="keras_posenc")

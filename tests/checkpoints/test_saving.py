@@ -11,7 +11,7 @@ import pytest
 
 import keras_posenc as kp
 from keras_posenc.checkpoints import read_back, saving, writing
-from keras_posenc.checkpoints.read_back import _inputs, core_of
+from keras_posenc.checkpoints.read_back import _inputs
 from keras_posenc.checkpoints.read_back import answers as answers_of
 from tests.checkpoints.folders import WEIGHTS, at, copied
 from tests.checkpoints.test_sentences import VARIANTS, write
@@ -70,12 +70,41 @@ def answers(model, ids):
 
 # One of each way that tensors become weights.
 LOADED = """
-    albert_narrow bart bart_mnli bert_old_names cohere2 dinov2 dinov3
-    embedding_gemma ernie eurobert_classifier flan_t5 gemma3_text gemma4_text
-    glm4 gpt2 granite granitemoehybrid gte marian_two
+    albert_narrow bart bart_mnli bert_old_names cohere2 deberta_narrow
+    deberta_v2 dinov2 dinov3 embedding_gemma ernie eurobert_classifier flan_t5
+    gemma3_text gemma4_text glm4 gpt2 granite granitemoehybrid gte marian_two
     modernbert_token_classifier mpnet nomic_bert_scaled phi3 qwen3
     roberta_classifier vit
 """
+
+
+# Keys of configs that do not allow what training changes.
+WRITTEN = {
+    "deberta_narrow": {"norm_rel_ebd", "share_att_key"},
+    "deberta_v2": {"norm_rel_ebd", "share_att_key"},
+    "dinov3": {"key_bias"},
+}
+
+
+def folder_of(name, parent):
+    """Returns a fixture, or one whose distances are more than its width."""
+    if name != "deberta_narrow":
+        return at(name)
+    rows = np.random.default_rng(1).normal(size=(20, 16)).astype("float32")
+    more = {"encoder.rel_embeddings.weight": rows}
+    return copied(
+        at("deberta_v2"), parent, lambda x: {**x, **more}, position_buckets=10
+    )
+
+
+def trained(model):
+    """Changes all weights that training would, zeros too."""
+    rng = np.random.default_rng(0)
+    whole = getattr(model, "model", model)  # of a generator
+    for weight in whole.trainable_weights:
+        values = keras.ops.convert_to_numpy(weight)
+        values = values * rng.uniform(0.9, 1.1, values.shape)
+        weight.assign(values + rng.normal(0, 0.01, values.shape))
 
 
 def loaded(folder):
@@ -93,24 +122,21 @@ def saved(model, folder, **options):
 
 @pytest.mark.parametrize("name", LOADED.split())
 def test_what_was_loaded_is_saved_with_its_weights_of_now(name, tmp_path):
-    model = loaded(at(name))
-    rng = np.random.default_rng(0)
-    for weight in core_of(model).weights:
-        values = keras.ops.convert_to_numpy(weight)
-        if weight.dtype == "float32" and values.any():  # the others stay 0
-            weight.assign(values * rng.uniform(0.9, 1.1, values.shape))
-    again = loaded(saved(model, tmp_path))
+    folder = folder_of(name, tmp_path)
+    model = loaded(folder)
+    trained(model)
+    again = loaded(saved(model, tmp_path / "new"))
     inputs = _inputs(model)
     expected, found = answers_of(model, inputs), answers_of(again, inputs)
     np.testing.assert_allclose(
         found, expected, rtol=0, atol=TOLERANCE * np.abs(expected).max()
     )
     first, last = (
-        json.loads((folder / "config.json").read_text("utf-8"))
-        for folder in (at(name), tmp_path)
+        json.loads((each / "config.json").read_text("utf-8"))
+        for each in (folder, tmp_path / "new")
     )
     unlike = {key for key in first if last[key] != first[key]}
-    assert unlike <= {"dtype", "torch_dtype"}
+    assert unlike - {"dtype", "torch_dtype"} == WRITTEN.get(name, set())
 
 
 def with_dense(folder):
@@ -239,8 +265,7 @@ def test_shards(tmp_path, monkeypatch):
 def test_an_encoder_of_ones_own(options, tmp_path):
     model = made(options, activation="gelu_tanh", pad_id=2)
     for weight in model.weights:
-        if "beta" not in weight.path:
-            weight.assign(keras.random.normal(weight.shape, seed=1))
+        weight.assign(keras.random.normal(weight.shape, seed=1))
     folder = saved(model, tmp_path)
     again = kp.load_hugging_face(folder, from_ids=True, verbose=False)
     ids = np.array([[4, 5, 6, 7, 1, 0, 2, 2], [8, 1, 3, 4, 5, 6, 7, 9]])
@@ -367,6 +392,10 @@ def positions_of_tokens():
     return kp.TransformerEncoderModel(**BERT | {"input_position": position})
 
 
+def of_two_widths():
+    return made(BERT, intermediate_dim=[6, 8])
+
+
 def two_rotations():
     specs = [
         kp.Attention(
@@ -377,9 +406,11 @@ def two_rotations():
     return made(MODERN_BERT, attention=specs)
 
 
-def offset_norm():
-    model = made(MODERN_BERT)
-    model.encoder.final_norm.beta.assign([0.5] * 8)
+def offset_output():
+    options = {**LLAMA, **attending(use_bias=False), "use_bias": True}
+    model = kp.TransformerDecoderModel(**options)
+    attention = model.decoder.blocks[1].attention
+    attention.output_projection.bias.assign([0.5] * 8)
     return model
 
 
@@ -406,9 +437,10 @@ def with_tokenizer(**options):
             lambda: made(MODERN_BERT, norm="before"),
             "`norm` of the encoder must be",
         ),
+        (of_two_widths, r"must be one number.*intermediate_dim=\[6, 8\]"),
         (positions_of_tokens, "`input_position` of the encoder must be"),
         (two_rotations, "`attention` of the encoder must be"),
-        (offset_norm, "offsets of layer .* must be 0"),
+        (offset_output, "offsets of layer .* must be 0"),
         (quantized, "is quantized"),
         (lambda: keras.Sequential([]), "`model` must be a PretrainedModel"),
         (
@@ -500,18 +532,24 @@ def test_refuses_adapters_of_other_kinds(tmp_path):
         kp.training.save_lora(model, tmp_path / "new")
 
 
-@pytest.mark.parametrize(
-    ("name", "options", "message"),
-    [
-        ("deberta_v2", {}, "cannot be saved: its tensor"),
-        ("dinov2", {"image_size": 28}, "loaded with image_size=28"),
-    ],
-)
-def test_refuses_what_the_checkpoint_cannot_hold(
-    name, options, message, tmp_path
-):
-    ids = {} if "image_size" in options else {"from_ids": True}
-    model = kp.load_hugging_face(at(name), verbose=False, **ids, **options)
-    with pytest.raises(ValueError, match=message):
+def test_refuses_what_the_checkpoint_cannot_hold(tmp_path):
+    model = kp.load_hugging_face(at("dinov2"), verbose=False, image_size=28)
+    with pytest.raises(ValueError, match="loaded with image_size=28"):
         saved(model, tmp_path / "new")
     assert not list(tmp_path.iterdir())
+
+
+def test_a_table_of_distances_that_is_too_narrow(tmp_path):
+    model = loaded(folder_of("deberta_narrow", tmp_path))
+    model.save(tmp_path / "model.keras")
+    model = keras.saving.load_model(tmp_path / "model.keras")
+    position = model.encoder.encoder.blocks[1].attention.attention_position
+    assert not position.trainable_weights
+    position.trainable = True
+    trained(model)
+    with pytest.raises(ValueError, match="of block 0 were trained, and no"):
+        saved(model, tmp_path / "new")
+    model = loaded(at("deberta_v2"))
+    kp.training.enable_lora(model, rank=2)
+    with pytest.raises(ValueError, match="'distances' is a factor"):
+        kp.training.save_lora(model, tmp_path / "new")

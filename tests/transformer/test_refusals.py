@@ -97,8 +97,14 @@ Attention(use_bias=1)
     `use_bias` must be
 Attention(query_key_norm="each")
     `query_key_norm` must be True, False or 'all'
+feed_forward(intermediate_dim=[8, 8])
+    `intermediate_dim` must be a positive integer. Received: intermediate_dim=[
 Attention(keys_of=-1)
     `keys_of` must be an integer of at least 0
+Attention(keys_of=0, value_norm=True)
+    `value_norm` must be False with keys_of=0
+Attention(keys_of=0, keys_as_values=True)
+    `keys_as_values` must be False with keys_of=0
 attention(attention=Attention(keys_of=0))(x(2, 4, 8))
     with keys_of=0 attends to keys of another block: give it to a stack
 encoder(attention=[Attention(), Attention(keys_of=1)])

@@ -8,12 +8,15 @@ import numpy as np
 from keras_posenc.checkpoints.config import Config
 from keras_posenc.checkpoints.families.bert import Bert
 from keras_posenc.checkpoints.family import ACTIVATIONS, Pooler
+from keras_posenc.checkpoints.parts import array_of
 from keras_posenc.checks import check_integer
 from keras_posenc.positional.biases import DisentangledBias
 
 # Three scores are added: content-content, content-position, position-content.
 _SHARE = 3**-0.5
 _FARTHEST = 2**20
+_PROJECTIONS = ("distance_query", "distance_key")
+_ROUNDING = 1e-6
 
 
 class Deberta(Bert):
@@ -34,6 +37,9 @@ class Deberta(Bert):
         "query": "encoder.layer.{}.attention.self.query_proj",
         "key": "encoder.layer.{}.attention.self.key_proj",
         "value": "encoder.layer.{}.attention.self.value_proj",
+        # Without these, distances have the projections of contents.
+        "distance_query": "encoder.layer.{}.attention.self.pos_query_proj",
+        "distance_key": "encoder.layer.{}.attention.self.pos_key_proj",
     }
     ignored = "legacy"  # of masked language modeling only
     fixed = dict.fromkeys(("type_vocab_size", "conv_kernel_size", "z_steps"), 0)
@@ -41,8 +47,6 @@ class Deberta(Bert):
 
     def options(self, config: Config) -> dict[str, Any]:
         config.require("relative_attention", True)
-        config.require("share_att_key", True)
-        config.require("norm_rel_ebd", "layer_norm")
         config.require("position_biased_input", False)
         kinds = config.take("pos_att_type")
         if isinstance(kinds, str):
@@ -75,42 +79,96 @@ class Deberta(Bert):
         }
 
     def said(self, config: Config, options: dict[str, Any]) -> dict[str, Any]:
+        without: set[str] = set()
+        if config.expect("norm_rel_ebd", "none", "layer_norm") == "none":
+            without |= {"distance_norm"}
+        if config.expect("share_att_key", False, True):
+            without |= {*_PROJECTIONS}
         act = config.choose("pooler_hidden_act", ACTIVATIONS, "gelu")
         return {
+            "names": {x: y for x, y in self.names.items() if x not in without},
             "pooler": Pooler("pooler.dense", act),
-            "factors": {"query": _SHARE},
+            "factors": dict.fromkeys(("query", "distance_query"), _SHARE),
         }
 
-    def fill_embeddings(self, model: Any, parts: Any) -> None:
-        super().fill_embeddings(model, parts)
-        buckets = model.attention[0].position.num_buckets
-        norm = keras.layers.LayerNormalization(
-            epsilon=model.norm.epsilon, dtype="float32"
-        )
-        norm.build((None, model.d_model))
-        parts.norm(norm, "distance_norm")
-        table = parts.take("distances", (2 * buckets, model.d_model))
-        parts.distances = keras.ops.convert_to_numpy(norm(table))
+    def written(self, model: Any) -> dict[str, Any]:
+        return {"norm_rel_ebd": "none", "share_att_key": False}
 
-    def fill_block(self, block: Any, parts: Any, number: int) -> None:
-        super().fill_block(block, parts, number)
-        attention, position = (
-            block.attention,
-            block.attention.attention_position,
-        )
-        # The projection of distances does not depend on the input: done once.
-        projection = attention.query_key_value
-        kernel, bias = (
-            keras.ops.convert_to_numpy(keras.ops.cast(weight, "float32"))
-            for weight in (projection.kernel, projection.bias)
-        )
-        query, key, _ = (
-            (parts.distances @ part + offset).reshape(
-                position.key_embeddings.shape
+    def match(self, model: Any, parts: Any) -> None:
+        super().match(model, parts)
+        (self._save if parts.saves else self._load)(model, parts)
+
+    def _load(self, model: Any, parts: Any) -> None:
+        """Fills the products of distances, which no input changes."""
+        width = model.d_model
+        rows = 2 * model.attention[0].position.num_buckets
+        table = parts.take("distances", (rows, width))
+        if "distance_norm" in parts.reading.names:
+            norm = keras.layers.LayerNormalization(
+                epsilon=model.norm.epsilon, dtype="float32"
             )
-            for part, offset in zip(
-                np.split(kernel, 3, axis=1), np.split(bias, 3), strict=True
-            )
-        )
-        position.key_embeddings.assign(key)
-        position.query_embeddings.assign(query)
+            norm.build((None, width))
+            parts.norm(norm, "distance_norm")
+            table = keras.ops.convert_to_numpy(norm(table))
+        for number, block in enumerate(model.encoder.blocks):
+            layer = block.attention.query_key_value
+            if "distance_key" in parts.reading.names:
+                layer = _projection(width)
+                self._match(layer, parts, number)
+            kernel, bias = map(array_of, (layer.kernel, layer.bias))
+            both = table @ kernel[:, : 2 * width] + bias[: 2 * width]
+            position = block.attention.attention_position
+            weights = position.query_embeddings, position.key_embeddings
+            for weight, values in zip(
+                weights, np.split(both, 2, axis=1), strict=True
+            ):
+                weight.assign(values.reshape(weight.shape))
+            # Trained ones could only be saved as products of a wider table.
+            position.trainable = rows <= width
+
+    def _save(self, model: Any, parts: Any) -> None:
+        """Writes a table and projections that have these products.
+
+        Training changes the products of each block by themselves, so they are
+        no longer those of the table that was loaded.
+        """
+        width = model.d_model
+        products = []
+        for block in model.encoder.blocks:
+            position = block.attention.attention_position
+            weights = position.query_embeddings, position.key_embeddings
+            each = [array_of(x).reshape(x.shape[0], width) for x in weights]
+            products.append(np.concatenate(each, axis=1, dtype="float64"))
+        offsets = [each.mean(axis=0) for each in products]
+        centered = [x - y for x, y in zip(products, offsets, strict=True)]
+        # The last of these directions span the columns of all products.
+        _, directions = np.linalg.eigh(sum(each @ each.T for each in centered))
+        directions = directions[:, ::-1][:, :width]
+        table = np.zeros((len(directions), width), "float32")
+        table[:, : directions.shape[1]] = directions
+        parts.put("distances", table)
+        for number, each in enumerate(centered):
+            kernel = table.T @ each
+            apart = np.abs(table @ kernel - each).max()
+            if apart > _ROUNDING * np.abs(products[number]).max():
+                raise ValueError(
+                    f"The embeddings of distances of block {number} were "
+                    f"trained, and no table of width {width} has those of all "
+                    "blocks as products. Load the model again, which freezes "
+                    "them, and train that; or save it as `.keras`"
+                )
+            layer = _projection(width)
+            layer.kernel.assign(kernel)
+            layer.bias.assign(offsets[number])
+            self._match(layer, parts, number)
+
+    def _match(self, layer: Any, parts: Any, number: int) -> None:
+        factors = parts.reading.factors
+        parts.dense(layer, _PROJECTIONS, number, factors=factors)
+
+
+def _projection(width: int) -> keras.layers.Dense:
+    """Returns a projection of distances, for queries and for keys."""
+    layer = keras.layers.Dense(2 * width, dtype="float32")
+    layer.build((None, width))
+    return layer

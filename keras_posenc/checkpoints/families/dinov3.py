@@ -4,10 +4,12 @@ import math
 from collections.abc import Mapping
 from typing import Any
 
+import numpy as np
+
 from keras_posenc.checkpoints.config import Config
 from keras_posenc.checkpoints.families.dinov2 import DinoV2
 from keras_posenc.checkpoints.family import ACTIVATIONS, SIZES, said_sizes
-from keras_posenc.checkpoints.parts import Parts
+from keras_posenc.checkpoints.parts import Parts, array_of
 from keras_posenc.checks import check_count, check_max_wavelength
 from keras_posenc.positional.grids import GridPositions
 from keras_posenc.positional.rotary_embedding import RotaryEmbedding
@@ -92,6 +94,29 @@ class DinoV3(DinoV2):
             for part in parts
         )
         return {"without_bias": without}
+
+    def written(self, model: Any) -> dict[str, Any]:
+        """Returns the keys of biases that training has changed from 0."""
+        found = {}
+        for block in model.encoder.blocks:
+            attention, rest = block.attention, block.feed_forward
+            query, key, value = np.split(
+                array_of(attention.query_key_value.bias), 3
+            )
+            parts = {
+                "query": query,
+                "key": key,
+                "value": value,
+                "attention_output": attention.output_projection.bias,
+                "intermediate": rest.intermediate.bias,
+                "gate": None if rest.gate is None else rest.gate.bias,
+                "feed_forward_output": rest.output_projection.bias,
+            }
+            for name, its in _BIASES.items():
+                biases = [parts[x] for x in its if parts[x] is not None]
+                if any(array_of(each).any() for each in biases):
+                    found[name] = True
+        return found
 
     def fill_embeddings(self, model: Any, parts: Parts) -> None:
         self.fill_patches(model, parts)

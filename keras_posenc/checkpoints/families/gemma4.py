@@ -105,13 +105,14 @@ class Gemma4(Gemma3):
                 sizes = {x: part.size(x) for x in _SIZES if x in part.values}
                 part.finish(of_no_matter=())
             last = len(own) - 1 - own[::-1].index(kind)
+            has_keys = number < len(own)
             made = replace(
                 spec,
                 position=rotary[kind],
                 window=window if kind == WINDOW else None,
-                value_norm=True,
-                keys_as_values=has_no_values and kind == WHOLE,
-                keys_of=last if number >= len(own) else None,
+                value_norm=has_keys,
+                keys_as_values=has_keys and has_no_values and kind == WHOLE,
+                keys_of=None if has_keys else last,
                 **sizes,
             )
             specs.append(made)

@@ -18,6 +18,7 @@ from keras_posenc.checkpoints.family import (
     name_of,
     said_sizes,
 )
+from keras_posenc.checkpoints.parts import array_of
 from keras_posenc.checkpoints.rotary import rotary_by_kind
 from keras_posenc.transformer.specs import Attention, Norm
 
@@ -60,7 +61,7 @@ class ModernBert(Family):
     pooler = Pooler("head.dense", "gelu", norm="head.norm", of_tokens=True)
     ignored = "decoder_bias reference_compile repad_logits_with_grad"
     fixed = {
-        **dict.fromkeys(("attention_bias", "mlp_bias", "norm_bias"), False),
+        **dict.fromkeys(("attention_bias", "mlp_bias"), False),
         "rope_scaling": None,
     }
 
@@ -101,7 +102,14 @@ class ModernBert(Family):
             use_bias=config.expect("classifier_bias", False, True),
             norm_epsilon=options["norm"].epsilon,
         )
-        return {"pooler": pooler}
+        has_bias = config.expect("norm_bias", False, True)
+        without = frozenset() if has_bias else self.without_bias
+        return {"pooler": pooler, "without_bias": without}
+
+    def written(self, model: Any) -> dict[str, Any]:
+        offsets = [x for x in model.weights if x.name == "beta"]
+        is_trained = any(array_of(each).any() for each in offsets)
+        return {"norm_bias": True} if is_trained else {}
 
     def describe(self, model: Any) -> dict[str, Any]:
         specs = [block.attention.attention for block in model.encoder.blocks]
@@ -124,7 +132,7 @@ class ModernBert(Family):
             "mlp_dropout": model.dropout,
             "attention_bias": False,
             "mlp_bias": False,
-            "norm_bias": False,
+            "norm_bias": True,
             "pad_token_id": model.pad_id,
             **dict.fromkeys(_TOKENS),
             "layer_types": kinds,
