@@ -113,7 +113,14 @@ class DecoderFamily(Family):
                 parts.norm(norm, part, number, factor=factor)
 
 
-def kinds_of(config: Config, usual: Sequence[str]) -> list[str]:
+def whole_at_each(every: int, count: int) -> list[str]:
+    """Returns kinds of `count` blocks, each `every`-th of which is `WHOLE`."""
+    return [WINDOW if n % every else WHOLE for n in range(1, count + 1)]
+
+
+def kinds_of(
+    config: Config, usual: Sequence[str], has_window: bool = True
+) -> list[str]:
     """Returns the kind of each block, `WHOLE` or `WINDOW`, by `layer_types`."""
     kinds = config.take("layer_types", None, list, type(None))
     kinds = [*usual] if kinds is None else kinds
@@ -121,6 +128,10 @@ def kinds_of(config: Config, usual: Sequence[str]) -> list[str]:
         raise config.wrong(
             "layer_types",
             f"it must say {WHOLE} or {WINDOW} of each of {len(usual)} blocks",
+        )
+    if WINDOW in kinds and not has_window:
+        raise config.wrong(
+            "layer_types", f"it says {WINDOW}, and there is no window"
         )
     return kinds
 

@@ -104,6 +104,21 @@ def changed(tmp_path):
         ),
         ("qwen2", {"layer_types": GONE}),
         (
+            "olmo3",
+            {
+                "rope_parameters": GONE,
+                "rope_theta": 500000,
+                "rope_scaling": {
+                    "attention_factor": 1.2,
+                    "beta_fast": 4.0,
+                    "beta_slow": 1.0,
+                    "factor": 8.0,
+                    "original_max_position_embeddings": 4,
+                    "rope_type": "yarn",
+                },
+            },
+        ),
+        (
             "phi3",
             {
                 "rope_parameters": GONE,

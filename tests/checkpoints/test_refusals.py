@@ -145,6 +145,8 @@ LLAMA3 = {"rope_type": "llama3", "factor": 2.0}
         ("llama", {"max_position_embeddings": -5}, "'max_position_embeddings'"),
         ("qwen2", {"use_sliding_window": False}, "there is no window"),
         ("qwen2", {"layer_types": ["full_attention"]}, "each of 2 blocks"),
+        ("exaone4", {"sliding_window": None}, "there is no window"),
+        ("olmo3", {"rope_theta": 10000.0}, "only 500000.0"),
         ("gemma3_text", {"final_logit_softcapping": 30.0}, "30.0 is not"),
         ("gemma3_text", {"use_bidirectional_attention": True}, "no text"),
         ("gemma4_text", {"num_experts": 8}, "a mixture of experts"),

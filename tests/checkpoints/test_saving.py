@@ -71,9 +71,10 @@ def answers(model, ids):
 # One of each way that tensors become weights.
 LOADED = """
     albert_narrow bart bart_mnli bert_old_names cohere2 deberta_narrow
-    deberta_v2 dinov2 dinov3 embedding_gemma ernie eurobert_classifier flan_t5
-    gemma3_text gemma4_text glm4 gpt2 granite granitemoehybrid gte marian_two
-    modernbert_token_classifier mpnet nomic_bert_scaled phi3 qwen3
+    deberta_v2 dinov2 dinov3 embedding_gemma ernie eurobert_classifier exaone4
+    flan_t5 gemma3_text gemma4_text glm4 gpt2 granite granitemoehybrid gte
+    marian_two modernbert_token_classifier mpnet nomic_bert_scaled olmo3 phi3
+    qwen3
     roberta_classifier vit
 """
 

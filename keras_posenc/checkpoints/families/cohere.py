@@ -8,6 +8,7 @@ from keras_posenc.checkpoints.decoder_family import (
     WINDOW,
     kinds_of,
     specs_of,
+    whole_at_each,
 )
 from keras_posenc.checkpoints.families.llama import Llama
 
@@ -65,8 +66,7 @@ class Cohere2(Cohere):
         options = super().own_options(config)
         every = config.size("sliding_window_pattern", 4)
         config.take("_sliding_window_pattern", every)
-        numbers = range(1, options["num_layers"] + 1)
-        usual = [WINDOW if number % every else WHOLE for number in numbers]
+        usual = whole_at_each(every, options["num_layers"])
         spec = options["attention"]
         # It counts the token itself. Where there is none, there is no position.
         window = config.size("sliding_window", 4096) - 1

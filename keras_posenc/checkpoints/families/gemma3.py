@@ -8,6 +8,7 @@ from keras_posenc.checkpoints.decoder_family import (
     WINDOW,
     kinds_of,
     specs_of,
+    whole_at_each,
 )
 from keras_posenc.checkpoints.families.llama import Llama
 from keras_posenc.checkpoints.family import specs_in
@@ -52,9 +53,7 @@ class Gemma3(Llama):
         attention = config.expect("attention_bias", False, True)
         options = self.shared_options(config, attention, attention)
         every = config.size("sliding_window_pattern", 6)
-        numbers = range(1, options["num_layers"] + 1)
-        usual = [WINDOW if number % every else WHOLE for number in numbers]
-        kinds = kinds_of(config, usual)
+        kinds = kinds_of(config, whole_at_each(every, options["num_layers"]))
         rotary = rotary_by_kind(config, _ROTARY)
         # Its window counts the token itself; on both sides it is half.
         size = config.size("sliding_window", 4096)

@@ -5,7 +5,12 @@ from dataclasses import replace
 from typing import Any
 
 from keras_posenc.checkpoints.config import REQUIRED, Config
-from keras_posenc.checkpoints.decoder_family import WHOLE, WINDOW, kinds_of
+from keras_posenc.checkpoints.decoder_family import (
+    WHOLE,
+    WINDOW,
+    kinds_of,
+    whole_at_each,
+)
 from keras_posenc.checkpoints.families.gemma3 import Gemma3
 from keras_posenc.checkpoints.families.llama import Llama
 from keras_posenc.checkpoints.parts import Parts
@@ -76,8 +81,7 @@ class Gemma4(Gemma3):
         self, config: Config, count: int, spec: Attention
     ) -> list[Attention]:
         """Returns the spec of each block."""
-        numbers = range(1, count + 1)
-        kinds = kinds_of(config, [WINDOW if n % 6 else WHOLE for n in numbers])
+        kinds = kinds_of(config, whole_at_each(6, count))
         kinds[-1] = WHOLE  # as in transformers
         config.need("rope_parameters")
         bases = {WHOLE: ("rope_theta", 1e6), WINDOW: ("rope_theta", 1e4)}

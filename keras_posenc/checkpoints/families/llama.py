@@ -175,7 +175,7 @@ class Olmo2(Llama):
     }
     usual_epsilon = 1e-5
     norm_at = "output"
-    query_key_norm = "all"
+    query_key_norm: bool | str = "all"
 
 
 class Granite(Llama):

@@ -42,11 +42,7 @@ class Qwen2(Llama):
             WINDOW if x >= first and window is not None else WHOLE
             for x in numbers
         ]
-        kinds = kinds_of(config, usual)
-        if WINDOW in kinds and window is None:
-            raise config.wrong(
-                "layer_types", f"it says {WINDOW}, and there is no window"
-            )
+        kinds = kinds_of(config, usual, window is not None)
         spec = options["attention"]
         positions = dict.fromkeys((WHOLE, WINDOW), spec.position)
         specs = specs_of(kinds, spec, window, positions)
