@@ -74,8 +74,7 @@ LOADED = """
     deberta_v2 dinov2 dinov3 embedding_gemma ernie eurobert_classifier exaone4
     flan_t5 gemma3_text gemma4_text glm4 gpt2 granite granitemoehybrid gte
     marian_two modernbert_token_classifier mpnet nomic_bert_scaled olmo3 phi3
-    qwen3
-    roberta_classifier vit
+    qwen3 roberta_classifier vit
 """
 
 
