@@ -296,7 +296,7 @@ WORKS: tuple[Callable[[Peer | None, Path], Iterator[Contest]], ...] = (
 )
 
 
-def first_calls() -> Iterator[dict[str, Any]]:
+def first_calls() -> list[dict[str, Any]]:
     """What a user waits for once, in fresh processes.
 
     With the bytecode that pip leaves where it installs.
@@ -324,11 +324,15 @@ print((imported - began) * 1e3, (called - ready) * 1e3)
         "import keras_posenc, after keras": 45,
         "first call of PositionalEncoding, d 4096": 100,
     }
+    contests = []
     columns = zip(*answers, strict=True)
     for (work, most), column in zip(works.items(), columns, strict=True):
         took = statistics.median(map(float, column))
-        goal = {"of": "ms", "found": took, "at most": most}
-        yield {"work": work, "milliseconds": {}, "peaks": {}, "goals": [goal]}
+        goals = [{"of": "ms", "found": took, "at most": most}]
+        contests.append(
+            {"work": work, "milliseconds": {}, "peaks": {}, "goals": goals}
+        )
+    return contests
 
 
 def _training_step(encoder: Any, **options: Any) -> Work:
