@@ -77,7 +77,8 @@ test-slow: $(VENV)/.installed ## Run the long ones
 coverage: $(VENV)/.installed ## Run all tests and report their coverage
 	$(VENV)/bin/python $(TEST) --cov $(PYTEST_ARGS)
 
-# CTRANSLATE2= names a Python that has CTranslate2, to time it too.
+# Goes on where it was interrupted. CTRANSLATE2= names a Python that has
+# CTranslate2, to time it too.
 bench: $(VENV)/.installed $(TORCH)/.installed ## Time the layers beside peers
 	$(VENV)/bin/python benchmarks/speed.py --torch $(TORCH)/bin/python
 	$(VENV)/bin/python benchmarks/growth.py --torch $(TORCH)/bin/python

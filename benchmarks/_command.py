@@ -1,9 +1,11 @@
-"""The command line of the benchmarks on the CPU, and what they ran on."""
+"""The command line of the benchmarks on the CPU, and what they keep."""
 
 import argparse
 import contextlib
 import functools
+import hashlib
 import importlib.metadata
+import json
 import os
 import platform
 import subprocess
@@ -11,14 +13,18 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
-from _contest import take_turns
+from _contest import Contest, hold, take_turns
 
+ROOT = Path(__file__).parents[1]
+PACKAGES = "tensorflow", "keras", "keras-hub", "onnxruntime"
 # Packages that other environments have.
 PEERS = {
     "torch": "PyTorch",
     "ctranslate2": "CTranslate2",
     "pyspark": "PySpark",
 }
+
+Works = Callable[..., Iterable[Contest]]
 
 
 def parse(
@@ -28,7 +34,7 @@ def parse(
     peers: Iterable[str] = ("torch",),
     add_options: Callable[[argparse.ArgumentParser], None] | None = None,
 ) -> argparse.Namespace:
-    """What is asked for; `to` is None where nothing is to be kept."""
+    """The options; `to` is None where the page is not to be written."""
     names = ", ".join(parts)
     parser = argparse.ArgumentParser(
         description=description,
@@ -50,7 +56,8 @@ def parse(
     parser.add_argument(
         "--only",
         metavar="TEXT",
-        help=f"run what has this in its name, of: {names}; keep nothing",
+        help=f"run, again, what has this in its name, of: {names}; the page "
+        "is not written",
     )
     parser.add_argument(
         "--to",
@@ -58,6 +65,11 @@ def parse(
         default=Path(__file__).parent,
         metavar="FOLDER",
         help="where a whole run is kept: beside this program by default",
+    )
+    parser.add_argument(
+        "--fresh",
+        action="store_true",
+        help="run also what an interrupted run of the same sources finished",
     )
     if add_options is not None:
         add_options(parser)
@@ -70,7 +82,7 @@ def parse(
             )
     if options.only and options.only not in names:
         parser.error(f"--only must be found in one of: {names}")
-    if options.only and not getattr(options, "keep", False):
+    if options.only:
         options.to = None
     options.only = options.only or ""
     return options
@@ -92,15 +104,81 @@ def _has(python: str, package: str) -> bool:
         return False
 
 
+class Kept:
+    """What a program has finished, so that its next run goes on from there.
+
+    In a file of `build/bench`, for the same sources, machine and options.
+    """
+
+    def __init__(
+        self,
+        part: str,
+        options: argparse.Namespace,
+        packages: Iterable[str] = PACKAGES,
+    ) -> None:
+        from rich.progress import Progress
+
+        self._path = ROOT / "build" / "bench" / f"{part}.json"
+        self._options = options
+        self.progress = Progress()
+        sources = hashlib.sha256()
+        for folder in ("benchmarks", "keras_posenc"):
+            for path in sorted((ROOT / folder).rglob("*.py")):
+                sources.update(path.read_bytes())
+        setting = {
+            **{name: str(given) for name, given in vars(options).items()},
+            **dict.fromkeys(("fresh", "only", "to")),
+            **facts(options, packages),
+            "sources": sources.hexdigest(),
+        }
+        self._found: dict[str, Any] = {"setting": setting, "parts": {}}
+        if not options.fresh and self._path.exists():
+            found = json.loads(self._path.read_text())
+            if found["setting"] == setting:
+                self._found = found
+
+    def once(self, name: str, measure: Callable[..., Any], *given: Any) -> Any:
+        """Returns what `measure` finds, or found in an earlier run."""
+        parts = self._found["parts"]
+        if name not in parts or self._options.only:
+            parts[name] = measure(*given)
+            self._path.parent.mkdir(parents=True, exist_ok=True)
+            partial = self._path.with_suffix(".part")
+            partial.write_text(json.dumps(self._found, indent=1))
+            partial.replace(self._path)
+        return parts[name]
+
+    def contests(self, works: dict[str, Works], *given: Any) -> list[Any]:
+        """Holds the contests of all works that are asked for."""
+
+        def held(work: Works) -> list[Any]:
+            return [
+                hold(contest, self._options.rounds, self.progress)
+                for contest in work(*given)
+            ]
+
+        return [
+            contest
+            for name, work in works.items()
+            if self._options.only in name
+            for contest in self.once(name, held, work)
+        ]
+
+
 def facts(
     options: argparse.Namespace, packages: Iterable[str]
 ) -> dict[str, Any]:
-    """Where it ran, and the versions of packages."""
+    """Where it ran, and the versions of packages and peers."""
     return {
         "processor": _processor(),
         "cores": os.cpu_count(),
         "rounds": options.rounds,
         **{each: importlib.metadata.version(each) for each in packages},
+        **{
+            each: _version(getattr(options, each), each)
+            for each in PEERS
+            if hasattr(options, each)
+        },
     }
 
 
@@ -110,7 +188,7 @@ def machine(options: argparse.Namespace) -> dict[str, Any]:
 
     # Off by default on processors without AVX-512.
     onednn = os.environ.get("TF_ENABLE_ONEDNN_OPTS", "not said")
-    found = {**facts(options, ()), "oneDNN": onednn}
+    found = {**facts(options, PACKAGES), "oneDNN": onednn}
     for dtype in ("float32", "bfloat16"):
         a, b = (
             tf.cast(tf.random.stateless_normal(shape, (0, 0)), dtype)
@@ -119,11 +197,6 @@ def machine(options: argparse.Namespace) -> dict[str, Any]:
         times = take_turns({"": functools.partial(tf.matmul, a, b)}, 15)
         rate = 2 * 1024 * 2048 * 2048 / times[""] / 1e6
         found[f"{dtype} products, GF/s"] = round(rate)
-    for package in ("tensorflow", "keras", "keras-hub", "onnxruntime"):
-        found[package] = importlib.metadata.version(package)
-    for package in PEERS:
-        if hasattr(options, package):
-            found[package] = _version(getattr(options, package), package)
     return found
 
 

@@ -1,6 +1,7 @@
 """Contestants that take turns, so that a noisy minute is noisy for all."""
 
 import dataclasses
+import functools
 import json
 import os
 import statistics
@@ -11,6 +12,9 @@ import time
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Any, Self
+
+os.environ.setdefault("TF_ENABLE_ONEDNN_OPTS", "1")
+os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
 
 US = "keras_posenc"
 
@@ -106,6 +110,7 @@ class Contest:
         most_gb: The most gigabytes that ours may take.
         parts: Of how many equal parts the work is, one of which is told of.
         rounds: The most rounds that the work is worth; None for all.
+        clock: What times them, in seconds.
     """
 
     work: str
@@ -115,6 +120,7 @@ class Contest:
     most_gb: float | None = None
     parts: int = 1
     rounds: int | None = None
+    clock: Callable[[], float] = time.perf_counter
 
 
 def take_turns(
@@ -161,8 +167,14 @@ def milliseconds(
     return said if isinstance(said, float) else (clock() - began) * 1e3
 
 
-def judge(contest: Contest, times: dict[str, float]) -> dict[str, Any]:
-    """What is kept of a contest."""
+def hold(contest: Contest, rounds: int, progress: Any) -> dict[str, Any]:
+    """Has all of a contest take turns; returns what is kept of it."""
+    times = take_turns(
+        contest.contestants,
+        min(rounds, contest.rounds or rounds),
+        clock=contest.clock,
+        track=functools.partial(progress.track, description=contest.work),
+    )
     goals = [
         {
             "of": f"{name} / {other}",

@@ -7,14 +7,10 @@ changed, and what it held at rest, its libraries loaded.
 
 import functools
 import json
-import os
 import re
 import sys
 from pathlib import Path
 
-sys.path.insert(0, str(Path(__file__).parent))
-os.environ.setdefault("TF_ENABLE_ONEDNN_OPTS", "1")
-os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
 from _contest import Size, milliseconds
 
 

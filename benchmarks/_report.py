@@ -46,13 +46,10 @@ GPU = (
 )
 
 
-def report(
-    part: str, found: Any, folder: Path | None, *, is_whole: bool = True
-) -> None:
+def report(part: str, found: Any, folder: Path | None) -> None:
     """Prints the `part` that was measured, and keeps it if there is a folder.
 
-    What the folder has of other processors and parts stays, and of the same
-    part what was not measured this time, unless it was measured as a whole.
+    What the folder has of other processors and parts stays.
     """
     from rich.console import Console
     from rich.markdown import Markdown
@@ -64,13 +61,7 @@ def report(
     results = {}
     with contextlib.suppress(FileNotFoundError):
         results = json.loads((folder / JSON).read_text())
-    parts = results.setdefault(processor, {})
-    if not is_whole and part in parts:
-        works = {contest["work"] for contest in found["contests"]}
-        others = parts[part]["contests"]
-        others = [each for each in others if each["work"] not in works]
-        found = {**parts[part], "contests": others + found["contests"]}
-    parts[part] = found
+    results.setdefault(processor, {})[part] = found
     text = json.dumps(results, indent=1, ensure_ascii=False)
     (folder / JSON).write_text(text + "\n")
     (folder / MARKDOWN).write_text(markdown(results))

@@ -7,18 +7,13 @@ own. A whole run is kept in `RESULTS.md`, `results.json` and a picture.
 
 import contextlib
 import functools
-import os
-import sys
 import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-sys.path.insert(0, str(Path(__file__).parent))
-os.environ.setdefault("TF_ENABLE_ONEDNN_OPTS", "1")
-os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
 import numpy as np
-from _command import PEERS, machine, parse
+from _command import PEERS, Kept, Works, machine, parse
 from _contest import (
     DIM,
     END,
@@ -32,7 +27,6 @@ from _contest import (
     Peer,
     Size,
     Work,
-    judge,
     take_turns,
 )
 from _report import picture, report
@@ -49,8 +43,6 @@ AT = (0, 128, 256, 512, 768, SLOTS - 16)
 RUN = 16  # tokens that are timed together
 FLAT = 1.15  # the most that a token at the end may take of one at the start
 
-Works = Callable[[dict[str, Peer], Path], Iterator[Contest]]
-
 
 def main() -> None:
     works: dict[str, Works] = {
@@ -59,9 +51,8 @@ def main() -> None:
         "training": training,
     }
     options = parse(__doc__, [*works, "positions"], rounds=3, peers=OTHERS)
-    from rich.progress import Progress
-
-    contests, positions = [], None
+    kept = Kept("decoding", options)
+    positions = None
     with contextlib.ExitStack() as stack:
         peers = {
             PEERS[package]: stack.enter_context(Peer(PEERS[package], python))
@@ -69,21 +60,13 @@ def main() -> None:
             if (python := getattr(options, package))
         }
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory()))
-        progress = stack.enter_context(Progress())
-        for name, work in works.items():
-            if options.only in name:
-                for contest in work(peers, folder):
-                    track = functools.partial(
-                        progress.track, description=contest.work
-                    )
-                    times = take_turns(
-                        contest.contestants, options.rounds, track=track
-                    )
-                    contests.append(judge(contest, times))
+        stack.enter_context(kept.progress)
+        contests = kept.contests(works, peers, folder)
         if options.only in "positions":
-            track = functools.partial(progress.track, description="positions")
-            positions = by_position(options.rounds, track)
-            contests.append(positions.pop("contest"))
+            contest, positions = kept.once(
+                "positions", by_position, options.rounds, kept.progress
+            )
+            contests.append(contest)
     found = {
         "machine": machine(options),
         "contests": contests,
@@ -214,7 +197,7 @@ def training(peers: dict[str, Peer], folder: Path) -> Iterator[Contest]:
     )
 
 
-def by_position(rounds: int, track: Any) -> dict[str, Any]:
+def by_position(rounds: int, progress: Any) -> tuple[Any, Any]:
     """What a token takes by how many are before it: a curve for each loop."""
     import tensorflow as tf
 
@@ -249,7 +232,9 @@ def by_position(rounds: int, track: Any) -> dict[str, Any]:
         works[AGAIN, before] = functools.partial(whole, ids[:, : before + 1])
     names = {f"{name} after {before}": name for name, before in works}
     times = take_turns(
-        dict(zip(names, works.values(), strict=True)), rounds, track=track
+        dict(zip(names, works.values(), strict=True)),
+        rounds,
+        track=functools.partial(progress.track, description="positions"),
     )
     curves: dict[str, list[float]] = {US: [], XLA: [], AGAIN: []}
     for key, name in names.items():
@@ -268,7 +253,7 @@ def by_position(rounds: int, track: Any) -> dict[str, Any]:
             for name in (US, XLA)
         ],
     }
-    return {"work": work, "before": AT, "curves": curves, "contest": contest}
+    return contest, {"work": work, "before": AT, "curves": curves}
 
 
 def our_model(layers: int, dim: int = DIM) -> Any:

@@ -17,11 +17,8 @@ import tempfile
 import time
 from pathlib import Path
 
-sys.path.insert(0, str(Path(__file__).parent))
-os.environ.setdefault("TF_ENABLE_ONEDNN_OPTS", "1")
-os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
 os.environ.setdefault("CUDA_VISIBLE_DEVICES", "-1")
-from _command import facts, parse
+from _command import Kept, facts, parse
 from _report import report
 
 PACKAGES = "tensorflow", "keras", "ai-edge-litert", "tf2onnx", "onnxruntime"
@@ -173,8 +170,7 @@ def main():
         print(json.dumps(measure(*json.loads(sys.argv[2]))))
         return
     options = parse(__doc__, MODELS, rounds=1, peers=())
-    from rich.progress import track
-
+    kept = Kept("exporting", options)
     cells = [
         (name, kind)
         for name in MODELS
@@ -182,11 +178,13 @@ def main():
         if options.only in name
     ]
     rows = []
-    for cell in track(cells):
-        try:
-            rows.append(row(*cell, options.rounds))
-        except subprocess.CalledProcessError:
-            print(*cell, "failed", file=sys.stderr)
+    with kept.progress as progress:
+        for cell in progress.track(cells):
+            try:
+                found = kept.once(", ".join(cell), row, *cell, options.rounds)
+                rows.append(found)
+            except subprocess.CalledProcessError:
+                print(*cell, "failed", file=sys.stderr)
     found = {"machine": facts(options, PACKAGES), "rows": rows}
     report("exporting", found, options.to)
 

@@ -14,7 +14,6 @@ from pathlib import Path
 from typing import Any
 
 os.environ["KERAS_BACKEND"] = "jax"
-sys.path.insert(0, str(Path(__file__).parent))
 from _command import above_0
 from _contest import Work, take_turns
 from _report import report

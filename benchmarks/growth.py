@@ -8,17 +8,13 @@ and a picture. Needs Linux, which tells the peak memory of a process.
 import contextlib
 import functools
 import itertools
-import os
 import sys
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-sys.path.insert(0, str(Path(__file__).parent))
-os.environ.setdefault("TF_ENABLE_ONEDNN_OPTS", "1")
-os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
 import numpy as np
-from _command import machine, parse
+from _command import Kept, machine, parse
 from _contest import SEQ, US, Peer, Size, take_turns
 from _report import picture, report
 
@@ -59,21 +55,18 @@ SWEEPS: dict[str, tuple[str, Sequence[float], Callable[[Any], Size]]] = {
 
 def main() -> None:
     options = parse(__doc__, SWEEPS, rounds=3)
-    from rich.progress import Progress
-
+    kept = Kept("growth", options)
     pythons = dict.fromkeys((US, "keras-hub", "plain Keras"), sys.executable)
     if options.torch:
         pythons["PyTorch"] = options.torch
-    sweeps = []
-    with Progress() as progress:
-        for over, (_, sizes, make) in SWEEPS.items():
-            if options.only in over:
-                tracked = progress.track(sizes, description=over)
-                curves = measure(map(make, tracked), pythons, options.rounds)
-                for curve in curves.values():
-                    judge(sizes, curve, curves[US])
-                sweep = {"over": over, "sizes": sizes, "curves": curves}
-                sweeps.append(sweep)
+    with kept.progress:
+        sweeps = [
+            kept.once(
+                over, measure, over, pythons, options.rounds, kept.progress
+            )
+            for over in SWEEPS
+            if options.only in over
+        ]
     found = {"machine": machine(options), "sweeps": sweeps}
     if options.to:
         name = picture("growth", found["machine"]["processor"])
@@ -82,9 +75,10 @@ def main() -> None:
 
 
 def measure(
-    sizes: Iterable[Size], pythons: dict[str, str], rounds: int
+    over: str, pythons: dict[str, str], rounds: int, progress: Any
 ) -> dict[str, Any]:
     """Median times and peaks of each contestant, in the order of the sizes."""
+    _, sizes, make = SWEEPS[over]
     with contextlib.ExitStack() as stack:
         peers = {
             name: stack.enter_context(Peer(name, python))
@@ -93,9 +87,9 @@ def measure(
         curves: dict[str, Any] = {
             name: {"milliseconds": [], "peaks": []} for name in peers
         }
-        for size in sizes:
+        for size in progress.track(sizes, description=over):
             runs = {
-                name: functools.partial(peer.run, size)
+                name: functools.partial(peer.run, make(size))
                 for name, peer in peers.items()
             }
             times = take_turns(runs, rounds)
@@ -103,7 +97,9 @@ def measure(
                 curves[name]["milliseconds"].append(times[name])
                 curves[name]["peaks"].append(peer.peak)
                 curves[name]["rest"] = peer.rest
-    return curves
+    for curve in curves.values():
+        judge(sizes, curve, curves[US])
+    return {"over": over, "sizes": sizes, "curves": curves}
 
 
 def judge(sizes: Sequence[float], curve: Any, ours: Any) -> None:

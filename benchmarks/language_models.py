@@ -16,18 +16,14 @@ import contextlib
 import dataclasses
 import functools
 import os
-import sys
 import tempfile
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
-sys.path.insert(0, str(Path(__file__).parent))
-os.environ.setdefault("TF_ENABLE_ONEDNN_OPTS", "1")
-os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
 import numpy as np
 from _command import above_0, machine
-from _contest import THREADS, Contest, Peer, Size, Work, judge, take_turns
+from _contest import THREADS, Contest, Peer, Size, Work, hold
 from _language_models import NAMES, TRANSFORMERS, numbers
 from _report import report
 
@@ -93,9 +89,8 @@ def main() -> None:
             parts=size.steps,
         )
         progress = stack.enter_context(Progress())
-        track = functools.partial(progress.track, description=contest.work)
-        times = take_turns(contestants, options.rounds, track=track)
-    found = {"machine": machine(options), "contests": [judge(contest, times)]}
+        contests = [hold(contest, options.rounds, progress)]
+    found = {"machine": machine(options), "contests": contests}
     report("language_models", found, options.to)
 
 

@@ -23,11 +23,8 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
-sys.path.insert(0, str(Path(__file__).parent))
-os.environ.setdefault("TF_ENABLE_ONEDNN_OPTS", "1")
 os.environ.setdefault("TF_ONEDNN_USE_SYSTEM_ALLOCATOR", "1")
-os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
-from _command import machine, parse
+from _command import Kept, machine, parse
 from _report import report
 
 LOADING = "loading"
@@ -57,19 +54,21 @@ def main() -> None:
         return
     from rich.console import Console
 
+    kept = Kept("memory", options)
     console = Console(stderr=True)
     rows = []
     with tempfile.TemporaryDirectory() as name:
-        folder = Path(name) / "bert"
+        folder, out = Path(name) / "bert", Path(name) / "out"
         with console.status("Making a folder of random weights"):
             weights = make(folder)
         for what in (LOADING, *EXPORTS):
             if options.only not in what:
                 continue
-            found = []
-            for _ in range(options.rounds):
-                with console.status(f"Measuring {what}"):
-                    found.append(measure(what, folder, Path(name) / "out"))
+            with console.status(f"Measuring {what}"):
+                found = [
+                    kept.once(f"{what} {turn}", measure, what, folder, out)
+                    for turn in range(options.rounds)
+                ]
             seconds, peaks = zip(*found, strict=True)
             rows.append(
                 {

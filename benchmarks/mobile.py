@@ -8,21 +8,15 @@ kept in `RESULTS.md` and `results.json`, and takes about two minutes. Needs
 
 import functools
 import importlib.metadata
-import os
-import sys
 import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-
-sys.path.insert(0, str(Path(__file__).parent))
-os.environ.setdefault("TF_ENABLE_ONEDNN_OPTS", "1")
-os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
-from _command import machine, parse
-from _contest import Contest, judge, take_turns
+from _command import Kept, machine, parse
+from _contest import Contest
 from _report import report
 
 LENGTH, VOCABULARY, DIM = 128, 8000, 256
@@ -51,50 +45,23 @@ Runner = Callable[[np.ndarray], np.ndarray]
 
 
 def main() -> None:
-    works = {f"by {threads}": threads for threads in MOST}
+    works = {
+        f"by {threads}": functools.partial(by, threads) for threads in MOST
+    }
     options = parse(__doc__, works, rounds=30, peers=())
-    from rich.progress import Progress
-
+    kept = Kept("mobile", options)
     rng = np.random.default_rng(0)
     ids = rng.integers(1, VOCABULARY, (20, 1, LENGTH)).astype("int32")
-    contests = []
-    with (
-        tempfile.TemporaryDirectory() as folder,
-        Progress() as progress,
-    ):
+    with tempfile.TemporaryDirectory() as folder, kept.progress:
         files, model = export(Path(folder))
-        for name, threads in works.items():
-            if options.only not in name:
-                continue
-            runners = {
-                name: runner(path, threads) for name, path in files.items()
-            }
-            contest = Contest(
-                f"1 × {LENGTH} from a file, threads: {threads}",
-                {
-                    name: functools.partial(run, ids[0])
-                    for name, run in runners.items()
-                },
-                MOST[threads],
-            )
-            times = take_turns(
-                contest.contestants,
-                options.rounds,
-                clock=CLOCKS[threads],
-                track=functools.partial(
-                    progress.track, description=contest.work
-                ),
-            )
-            contests.append(judge(contest, times))
-        wanted = [model(row).numpy() for row in ids]
-        differences = {
-            name: max(
-                float(np.max(np.abs(run(row) - right)))
-                for row, right in zip(ids, wanted, strict=True)
-            )
-            for name, run in runners.items()
-            if name != PEER
-        }
+        contests = kept.contests(works, files, ids[0])
+        differences = {}
+        for name, path in files.items():
+            if name != PEER:
+                run = runner(path, 1)
+                differences[name] = max(
+                    float(np.max(np.abs(run(row) - model(row)))) for row in ids
+                )
     runtime = "ai-edge-litert"
     facts = machine(options)
     facts[runtime] = importlib.metadata.version(runtime)
@@ -104,6 +71,21 @@ def main() -> None:
         "differences": differences,
     }
     report("mobile", found, options.to)
+
+
+def by(
+    threads: int, files: dict[str, Path], ids: np.ndarray
+) -> Iterator[Contest]:
+    """One text, by so many threads."""
+    yield Contest(
+        f"1 × {LENGTH} from a file, threads: {threads}",
+        {
+            name: functools.partial(runner(path, threads), ids)
+            for name, path in files.items()
+        },
+        MOST[threads],
+        clock=CLOCKS[threads],
+    )
 
 
 def export(folder: Path) -> tuple[dict[str, Path], Any]:

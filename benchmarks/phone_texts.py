@@ -12,18 +12,13 @@ import argparse
 import contextlib
 import functools
 import importlib.metadata
-import os
-import sys
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
-sys.path.insert(0, str(Path(__file__).parent))
-os.environ.setdefault("TF_ENABLE_ONEDNN_OPTS", "1")
-os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
 import numpy as np
 from _command import above_0, machine
-from _contest import THREADS, Contest, Work, judge, take_turns
+from _contest import THREADS, Contest, Work, hold
 from _report import report
 
 LENGTHS = (16, 128)
@@ -42,15 +37,11 @@ def main() -> None:
     options = parser.parse_args()
     from rich.progress import Progress
 
-    contests = []
     with contextlib.ExitStack() as stack:
         exports = Path(stack.enter_context(tempfile.TemporaryDirectory()))
         works = list(encoders(options.folder, exports, stack))
         progress = stack.enter_context(Progress())
-        for contest in works:
-            track = functools.partial(progress.track, description=contest.work)
-            times = take_turns(contest.contestants, options.rounds, track=track)
-            contests.append(judge(contest, times))
+        contests = [hold(each, options.rounds, progress) for each in works]
     facts = machine(options)
     for name in ("ai-edge-litert", "litert-lm-api", "mediapipe"):
         facts[name] = importlib.metadata.version(name)

@@ -11,18 +11,14 @@ import argparse
 import contextlib
 import functools
 import os
-import sys
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-sys.path.insert(0, str(Path(__file__).parent))
-os.environ.setdefault("TF_ENABLE_ONEDNN_OPTS", "1")
-os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
 import numpy as np
 from _command import above_0, machine
-from _contest import THREADS, US, Contest, Peer, Size, Work, judge, take_turns
+from _contest import THREADS, US, Contest, Peer, Size, Work, hold
 from _fastembed import NAME as FASTEMBED
 from _report import report
 from _sentence_transformers import (
@@ -58,7 +54,6 @@ def main() -> None:
     os.environ["ENCODER"] = str(options.folder)
     from rich.progress import Progress
 
-    contests = []
     with contextlib.ExitStack() as stack:
         peers = {
             name: stack.enter_context(Peer(name, options.peer))
@@ -67,11 +62,7 @@ def main() -> None:
         exports = Path(stack.enter_context(tempfile.TemporaryDirectory()))
         works = list(encoders(options.folder, exports, peers))
         progress = stack.enter_context(Progress())
-        for contest in works:
-            track = functools.partial(progress.track, description=contest.work)
-            rounds = min(options.rounds, contest.rounds or options.rounds)
-            times = take_turns(contest.contestants, rounds, track=track)
-            contests.append(judge(contest, times))
+        contests = [hold(each, options.rounds, progress) for each in works]
     found = {"machine": machine(options), "contests": contests}
     report("pretrained", found, options.to)
 

@@ -28,12 +28,9 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-sys.path.insert(0, str(Path(__file__).parent))
-os.environ.setdefault("TF_ENABLE_ONEDNN_OPTS", "1")
-os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
 import numpy as np
-from _command import above_0, machine, parse
-from _contest import THREADS, US, Contest, Work, judge, take_turns
+from _command import Kept, above_0, machine, parse
+from _contest import THREADS, US, Contest, Work
 from _report import picture, report
 from growth import power
 
@@ -70,31 +67,22 @@ def main() -> None:
     options = parse(
         __doc__, ["table", "files", "sizes"], 3, ["pyspark"], add_options
     )
-    from rich.progress import Progress
-
-    contests, sizes = [], None
+    kept = Kept("scoring", options)
+    artifact = texts = sizes = None
     with contextlib.ExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory()))
-        progress = stack.enter_context(Progress())
+        stack.enter_context(kept.progress)
         works = {"table": table, "files": files}
         if any(options.only in name for name in works):
             texts = docstrings(ROWS // 10 if options.quick else ROWS)
             artifact = export(classifier(texts), folder / "classifier")
-        for name, work in works.items():
-            if options.only in name:
-                for contest in work(artifact, texts, folder, options.pyspark):
-                    track = functools.partial(
-                        progress.track, description=contest.work
-                    )
-                    times = take_turns(
-                        contest.contestants, options.rounds, track=track
-                    )
-                    contests.append(judge(contest, times))
+        contests = kept.contests(
+            works, artifact, texts, folder, options.pyspark
+        )
         if options.only in "sizes":
             most = min(options.most, 10**6) if options.quick else options.most
             counts = [size for size in SIZES if size <= most]
-            track = functools.partial(progress.track, description="short rows")
-            sizes = sweep(counts, folder, track)
+            sizes = kept.once("sizes", sweep, counts, folder, kept.progress)
     if options.quick:
         options.to = None
     found = {
@@ -352,7 +340,7 @@ def write(folder: Path, texts: Any) -> None:
         pq.write_table(part, folder / f"{number}.parquet")
 
 
-def sweep(sizes: Sequence[int], folder: Path, track: Any) -> dict[str, Any]:
+def sweep(sizes: Sequence[int], folder: Path, progress: Any) -> dict[str, Any]:
     """Processor time and memory of so many rows of 8 to 40 characters.
 
     Time is that of this process, which scores files as a worker does, once it
@@ -373,7 +361,7 @@ def sweep(sizes: Sequence[int], folder: Path, track: Any) -> dict[str, Any]:
     scorer = kp.Scorer(artifact, column="text", threads=1)
     scorer(pa.table({"text": texts}))
     seconds, peaks = [], []
-    for size in track(sizes):
+    for size in progress.track(sizes, description="short rows"):
         rows, out = folder / "rows", folder / "out"
         picked = np.random.default_rng(0).integers(0, len(texts), size)
         write(rows, texts.take(picked))
