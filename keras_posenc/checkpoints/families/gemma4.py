@@ -75,7 +75,6 @@ class Gemma4(Gemma3):
     def _specs(
         self, config: Config, count: int, spec: Attention
     ) -> list[Attention]:
-        """Returns the spec of each block."""
         numbers = range(1, count + 1)
         kinds = kinds_of(config, [WINDOW if n % 6 else WHOLE for n in numbers])
         kinds[-1] = WHOLE  # as in transformers
