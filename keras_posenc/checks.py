@@ -6,7 +6,7 @@ Every message names the argument, what it must be, and what it was.
 import inspect
 import math
 import operator
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 
@@ -111,6 +111,39 @@ def check_bool(name: str, value: Any) -> bool:
         return value
     raise ValueError(
         f"`{name}` must be True or False. Received: {name}={value!r}"
+    )
+
+
+def check_names(name: str, value: Any, what: str = "strings") -> list[str]:
+    """Returns `value` if it is a sequence of strings, else `ValueError`."""
+    if isinstance(value, str) or not (
+        isinstance(value, Sequence)
+        and all(isinstance(each, str) for each in value)
+    ):
+        raise ValueError(
+            f"`{name}` must be a list of {what}. Received: {name}={value!r}"
+        )
+    return list(value)
+
+
+def check_each(
+    name: str,
+    value: Any,
+    check: Callable[[str, Any], Any],
+    wanted: str,
+    count: int | None = None,
+) -> tuple[Any, ...] | None:
+    """Returns checked numbers, as many as `count` or any; None for None."""
+    if value is None:
+        return None
+    try:
+        found = tuple(check(name, each) for each in value)
+    except (TypeError, ValueError):
+        found = ()
+    if found and count in (None, len(found)):
+        return found
+    raise ValueError(
+        f"`{name}` must be None or {wanted}. Received: {name}={value!r}"
     )
 
 

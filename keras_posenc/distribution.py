@@ -103,7 +103,9 @@ def layout_map(
                 f"`model` must be built. Received: model={model.name!r}, whose "
                 f"{type(layer).__name__} '{layer.name}' is not"
             )
-        for part, way in _sharded_within(layer, size):
+        for part, way, count in _parts_of(layer):
+            if part is None or count % size:
+                continue
             for variable in part.variables:
                 axes = _axes_of(variable, part, way, axis)
                 sharded[id(variable)] = axes
@@ -112,13 +114,6 @@ def layout_map(
         replicated = (None,) * len(variable.shape)
         layouts[variable.path] = sharded.get(id(variable), replicated)
     return layouts
-
-
-def _sharded_within(layer: Any, size: int) -> Iterator[tuple[Any, str]]:
-    """Yields the parts of a layer that an axis of this size divides."""
-    for part, way, count in _parts_of(layer):
-        if part is not None and count % size == 0:
-            yield part, way
 
 
 def _parts_of(layer: Any) -> Iterator[tuple[Any, str, int]]:
@@ -145,7 +140,6 @@ def _parts_of(layer: Any) -> Iterator[tuple[Any, str, int]]:
 
 
 def _axes_of(variable: Any, layer: Any, way: str, axis: str) -> tuple[Any, ...]:
-    """Returns the axes of a variable of a layer sharded by rows or columns."""
     rows, columns = (axis, None) if way == "rows" else (None, axis)
     # Attribute names of Keras, with those of int8 and LoRA.
     known = {
@@ -333,7 +327,19 @@ def restore_checkpoint(model: Any, directory: Any) -> int:
         ) from error
     saved = dict(found.metadata)
     metrics = saved.pop("metrics_variables", {})
-    _check_same(state, saved, path)
+    own, other = (
+        {
+            f"{place}: {tuple(value.shape)} {value.dtype}"
+            for place, value in _leaves(tree)
+        }
+        for tree in (state, saved)
+    )
+    if own != other:
+        raise ValueError(
+            f"The checkpoint '{path}' is of another model. "
+            f"Missing there: {sorted(own - other) or None}; "
+            f"not in the model: {sorted(other - own) or None}"
+        )
     # To the current sharding, whatever it was when the state was saved.
     wanted = jax.tree.map(
         lambda x: jax.ShapeDtypeStruct(x.shape, x.dtype, sharding=x.sharding),
@@ -343,7 +349,13 @@ def restore_checkpoint(model: Any, directory: Any) -> int:
         lambda _: ocp.PLACEHOLDER, metrics
     )
     loaded = ocp.load_checkpointables(path, {"pytree": wanted})["pytree"]
-    _check_epoch(step, loaded["optimizer_variables"], path)
+    for place, value in _leaves(loaded["optimizer_variables"]):
+        if place.endswith("iteration") and int(value) == step:
+            raise ValueError(
+                f"The checkpoint '{path}' was saved after {step} batches, not "
+                "after an epoch. Give `OrbaxCheckpoint` the argument "
+                "`save_freq='epoch'`"
+            )
     model.set_state_tree({name: loaded[name] for name in state})
     return step + 1
 
@@ -382,34 +394,6 @@ def _check_shared(step: int | None, directory: str) -> None:
             "`directory` must be one that all processes see. Received: "
             f"directory={directory!r}, whose latest checkpoint is, for each "
             f"process, {[None if x < 0 else x for x in found]}"
-        )
-
-
-def _check_epoch(step: int, variables: Any, path: str) -> None:
-    """Raises `ValueError` for a checkpoint saved within an epoch."""
-    for place, value in _leaves(variables):
-        if place.endswith("iteration") and int(value) == step:
-            raise ValueError(
-                f"The checkpoint '{path}' was saved after {step} batches, not "
-                "after an epoch. Give `OrbaxCheckpoint` the argument "
-                "`save_freq='epoch'`"
-            )
-
-
-def _check_same(state: Any, saved: Any, path: str) -> None:
-    """Raises `ValueError` unless two trees have equal paths and shapes."""
-    own, other = (
-        {
-            f"{place}: {tuple(value.shape)} {value.dtype}"
-            for place, value in _leaves(tree)
-        }
-        for tree in (state, saved)
-    )
-    if own != other:
-        raise ValueError(
-            f"The checkpoint '{path}' is of another model. "
-            f"Missing there: {sorted(own - other) or None}; "
-            f"not in the model: {sorted(other - own) or None}"
         )
 
 

@@ -31,14 +31,14 @@ def printable_lines(text: str) -> str:
 
 
 @contextlib.contextmanager
-def printable_errors(longest: int = _LONGEST) -> Iterator[None]:
+def printable_errors() -> Iterator[None]:
     """Makes messages about files printable and short: see `printable`."""
     try:
         yield
     except (ValueError, FileNotFoundError) as error:
-        shown = printable(str(error)[: longest + 1])
-        if len(shown) > longest:  # names in files may have any length
-            shown = f"{shown[:longest]}…"
+        shown = printable(str(error)[: _LONGEST + 1])
+        if len(shown) > _LONGEST:  # names in files may have any length
+            shown = f"{shown[:_LONGEST]}…"
         if shown == str(error):
             raise
         kind = FileNotFoundError if isinstance(error, OSError) else ValueError

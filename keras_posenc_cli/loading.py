@@ -138,8 +138,8 @@ def make_signatures(
     } or None
 
 
-def load_arrays(option: str, path: Path | None) -> Any:
-    """Returns the arrays in the .npz file of an option, or None without it."""
+def load_samples(path: Path | None) -> Any:
+    """Returns the arrays of the .npz file of --samples, or None without it."""
     if path is None:
         return None
     import numpy as np
@@ -153,7 +153,7 @@ def load_arrays(option: str, path: Path | None) -> Any:
     except Exception as error:  # also those of zip files, and of empty ones
         reason = getattr(error, "strerror", None) or error
         raise UsageError(
-            f"{option}: '{path}' cannot be read: {reason}. Write an .npz file "
+            f"--samples: '{path}' cannot be read: {reason}. Write an .npz file "
             "in Python, with an array for each input by its name: "
             "np.savez('samples.npz', NAME=[...]). Save texts as "
             "np.array(texts), all of them strings"

@@ -56,7 +56,11 @@ _SHARED: dict[str, Row] = {
         "an operator that may do more than compute; repeatable",
         {"dest": "allow_operators", **SEVERAL},
     ),
-    "--no-verify": ("--no-verify", "write the file without running it"),
+    "--no-verify": (
+        "--no-verify",
+        "write the file without running it",
+        {"dest": "verify", "action": "store_false"},
+    ),
     "--json": ("--json", "print the result as JSON"),
 }
 # Signatures of an exported model, and inputs of its verification.
@@ -154,10 +158,10 @@ def details_or_json(what: str) -> list[Row | str]:
 def option_names(parser: argparse.ArgumentParser) -> dict[str, str]:
     """Returns the command's names of arguments that it passes to Python."""
     names = {
-        action.dest: action.option_strings[-1]
+        action.dest: [str(action.metavar), *action.option_strings][-1]
         for action in parser._actions
-        if action.option_strings
     }
     if "out" in names:  # exports use it for their path
         names["path"] = names["base_path"] = names["out"]
-    return names
+    verify = "keras-posenc verify FILE MODEL.keras"
+    return {**names, "kp.verify_export(path, model)": verify}

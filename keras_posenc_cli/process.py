@@ -49,7 +49,10 @@ def run_in_order(
     except (UsageError, ImportError) as error:  # ImportError names the extra
         return _report_error(error, EXIT_USAGE, options)
     except Exception as error:
-        if not _is_expected(error):
+        from keras_posenc.export.errors import ExportError
+
+        expected = ExportError | ValueError | OSError | RuntimeError
+        if not isinstance(error, expected):
             raise
         usage = isinstance(error, ValueError | FileExistsError)
         code = EXIT_USAGE if usage else EXIT_FAILED
@@ -135,38 +138,48 @@ def _ended_in_order(is_last: bool) -> Iterator[None]:
             signal.signal(number, signal.SIG_IGN if is_last else handler)
 
 
-def _is_expected(error: Exception) -> bool:
-    from keras_posenc.export.errors import ExportError
-
-    return isinstance(error, ExportError | ValueError | OSError | RuntimeError)
-
-
 def in_options(message: str, options: Mapping[str, str]) -> str:
-    """Returns a message of Python with options for its code in backticks.
+    """Returns a message of Python with options for the arguments in it.
 
-    That is a name of `options`, alone or with a value, or any code that is
-    followed by an option in brackets.
+    Arguments are in backticks, alone or with a value, or before a value that
+    is not in the brackets of a call.
     """
 
     def spelled(found: re.Match[str]) -> str:
-        name, _, value = found[1].partition("=")
-        if found[2] or name not in options:
-            return found[2] or found[0]
-        if value in ("", "True"):
-            return options[name]
+        name, has_value, code = (found[1] or found[2]).partition("=")
+        if name not in options:
+            return found[0]
+        option = options[name]
+        if not has_value:
+            return option
+        try:
+            value = ast.literal_eval(code.replace("(model,", "(None,"))
+        except (SyntaxError, ValueError):  # of arrays, or of Python alone
+            return f"{option} FILE.npz" if name == "samples" else found[0]
+        if isinstance(value, bool):
+            return option
+        again = f" {option.split()[-1]} "
         # Quoted again: a file's words may be copied to a shell.
-        with contextlib.suppress(SyntaxError, ValueError):  # of no literal
-            value = ast.literal_eval(value)
-        values = value if isinstance(value, list) else [value]
-        return f"{options[name]} {shlex.join(map(str, values))}"
+        return f"{option} {again.join(map(shlex.quote, _words(value)))}"
 
     plain = re.sub(r"\x1b\[[0-9;]*m", "", message)  # TensorFlow's colors
-    plain = re.sub(r"`([^`]+)`(?: \((--[^()]+)\))?", spelled, plain)
-    return re.sub(
-        r"(?<=Received: )(\w+)=",
-        lambda found: f"{options.get(found[1], found[1])}=",
-        plain,
-    )
+    code = r"`([^`]+)`|(?<![\w(-])(?<!, )(\w+)(?==)"
+    return re.sub(code, spelled, plain)
+
+
+def _words(value: Any) -> list[str]:
+    """Returns a literal of Python as values of an option."""
+    if not isinstance(value, dict):
+        return [*map(str, value if isinstance(value, list) else [value])]
+    found = []
+    for name, each in value.items():
+        if isinstance(each, tuple):  # a model and shapes of its inputs
+            each = ",".join(
+                f"{key}:{'x'.join('?' if n is None else str(n) for n in shape)}"
+                for key, shape in each[1].items()
+            )
+        found.append(f"{name}={each}")
+    return found
 
 
 def _report_error(

@@ -548,7 +548,6 @@ def _number(value: float) -> str:
 
 
 def _table(names: list[str], columns: list[list[str]]) -> list[str]:
-    """Returns the lines of a table: names to the left, numbers to the right."""
     widths = [max(map(len, column)) for column in columns]
     left = max(map(len, names))
     return [

@@ -1,7 +1,6 @@
 """Descriptions of models that were built here, as folders of Hugging Face."""
 
 import inspect
-import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -52,12 +51,12 @@ class Described:
 
     Attributes:
         config: Its config.json.
-        files: The texts of others, by name.
+        files: The contents of others, in JSON, by name.
         tensors: The tensors, by name.
     """
 
     config: dict[str, Any]
-    files: dict[str, str]
+    files: dict[str, Any]
     tensors: dict[str, np.ndarray]
 
 
@@ -113,7 +112,6 @@ def described(model: Any) -> Described:
 
 
 def _family_of(core: Any) -> Family:
-    """Returns the family that a model is of, if it is of any."""
     if not isinstance(core, TransformerDecoderModel):
         return Bert() if core.norm.at == "after" else ModernBert()
     spec = specs_in({"attention": core.attention})[0]
@@ -128,8 +126,7 @@ def _family_of(core: Any) -> Family:
     return Llama() if spec.window is None else Mistral()
 
 
-def _describe_generator(model: Any) -> dict[str, str]:
-    """Returns the files of the tokenizer of a generator, by name."""
+def _describe_generator(model: Any) -> dict[str, Any]:
     tokenizer = getattr(model, "source_tokenizer", None)
     if tokenizer is None:
         return {}
@@ -139,10 +136,7 @@ def _describe_generator(model: Any) -> dict[str, str]:
     }
     if model.chat_template is not None:
         settings["chat_template"] = model.chat_template
-    return {
-        WHOLE: _json(tokenizer.tokenizer_json()),
-        SETTINGS: _json(settings),
-    }
+    return {WHOLE: tokenizer.tokenizer_json(), SETTINGS: settings}
 
 
 def _parts_of(
@@ -337,8 +331,7 @@ def _unknown_head(layers: Sequence[Any], *, kind: str) -> ValueError:
 
 def _describe_tokenizer(
     tokenizer: WordpieceTokenizer, encoder: TransformerEncoderModel
-) -> dict[str, str]:
-    """Returns the files of a tokenizer, by name."""
+) -> dict[str, Any]:
     whole = tokenizer.tokenizer_json()
     for name, value, known in (
         ("num_separators", tokenizer.num_separators, [None, 1]),
@@ -370,8 +363,4 @@ def _describe_tokenizer(
     longest = tokenizer.max_length or tokenizer.sequence_length
     if longest is not None:
         settings["model_max_length"] = longest
-    return {WHOLE: _json(whole), SETTINGS: _json(settings)}
-
-
-def _json(values: Mapping[str, Any]) -> str:
-    return json.dumps(values, indent=2, ensure_ascii=False) + "\n"
+    return {WHOLE: whole, SETTINGS: settings}

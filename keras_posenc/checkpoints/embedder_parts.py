@@ -108,7 +108,6 @@ def embedder_parts(model: Any) -> EmbedderParts:
 
 
 def _layers_of(model: Any) -> list[Any]:
-    """Returns the layers of a model from single texts to vectors."""
     layers = list(model.layers)
     if layers and isinstance(layers[0], Prompt) and layers[0].prompt:
         raise ValueError(

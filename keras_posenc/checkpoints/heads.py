@@ -6,7 +6,6 @@ from typing import Any
 import keras
 
 from keras_posenc.checkpoints.config import Config
-from keras_posenc.checkpoints.family import Pooler
 from keras_posenc.checkpoints.folder import MODULES, Folder
 from keras_posenc.checkpoints.tensors import Tensors
 from keras_posenc.transformer._sublayers import make_activation, make_norm
@@ -121,7 +120,18 @@ def classification(
     classifier = family.classifier if is_sequence else "classifier"
     if pooler is not None and (is_sequence or pooler.of_tokens):
         part = pooler.part.format(prefix=family.prefix_in(tensors))
-        layers = _pooler(pooler, part, loading, width)
+        how = pooler.activation, pooler.use_bias
+        layers.append(_filled(tensors, part, width, width, *how, name="pooler"))
+        if pooler.norm is not None:
+            spec = Norm(epsilon=pooler.norm_epsilon)
+            norm = make_norm(spec, None, "pooler_norm")
+            norm.build((None, width))
+            norm.gamma.assign(tensors.take(f"{pooler.norm}.weight", (width,)))
+            if pooler.norm in loading.reading.without_bias:
+                norm.beta.trainable = False
+            else:
+                norm.beta.assign(tensors.take(f"{pooler.norm}.bias", (width,)))
+            layers.append(norm)
     if pooler is not None and is_sequence:
         # "late" is the mean of logits, which are linear: those of the mean.
         is_late = pooler.pooling == "late"
@@ -148,33 +158,6 @@ def classification(
     if scoring == "linear":
         return [*layers, logits]
     return [*layers, logits, keras.layers.Activation(scoring, name="scores")]
-
-
-def _pooler(pooler: Pooler, part: str, loading: Any, width: int) -> list[Any]:
-    """Returns the projection before a classifier, and its norm if any."""
-    tensors = loading.tensors
-    layers: list[Any] = [
-        _filled(
-            tensors,
-            part,
-            width,
-            width,
-            pooler.activation,
-            pooler.use_bias,
-            name="pooler",
-        )
-    ]
-    if pooler.norm is not None:
-        spec = Norm(epsilon=pooler.norm_epsilon)
-        norm = make_norm(spec, None, "pooler_norm")
-        norm.build((None, width))
-        norm.gamma.assign(tensors.take(f"{pooler.norm}.weight", (width,)))
-        if pooler.norm in loading.reading.without_bias:
-            norm.beta.trainable = False
-        else:
-            norm.beta.assign(tensors.take(f"{pooler.norm}.bias", (width,)))
-        layers.append(norm)
-    return layers
 
 
 def _filled(

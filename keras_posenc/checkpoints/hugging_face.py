@@ -38,7 +38,12 @@ from keras_posenc.checkpoints.tokenizers import (
     tokenizer_of,
     vocabulary_of,
 )
-from keras_posenc.checks import check_bool, check_positive_int, is_number
+from keras_posenc.checks import (
+    check_bool,
+    check_names,
+    check_positive_int,
+    is_number,
+)
 from keras_posenc.positional.position_embedding import PositionEmbedding
 from keras_posenc.progress import printable_errors, progress
 from keras_posenc.transformer._embeddings import NO_ID, check_pad_id
@@ -175,7 +180,7 @@ def load_hugging_face(
     check_bool("encoder_only", encoder_only)
     options_of_vectors = check_options(prompts, truncate_dim, output)
     _check_dtype(dtype)
-    ignored = _check_names("ignore_keys", ignore_keys)
+    ignored = check_names("ignore_keys", ignore_keys)
     given = {
         "from_ids": from_ids,
         "pad_id": pad_id,
@@ -348,17 +353,6 @@ def _check_dtype(dtype: Any) -> None:
     )
 
 
-def _check_names(name: str, value: Any) -> list[str]:
-    if isinstance(value, str) or not (
-        isinstance(value, Sequence)
-        and all(isinstance(each, str) for each in value)
-    ):
-        raise ValueError(
-            f"`{name}` must be a list of strings. Received: {name}={value!r}"
-        )
-    return list(value)
-
-
 def _check_is_checkpoint(folder: Folder) -> None:
     """Says what kind of folder it is where there is no config."""
     if folder.has(CONFIG):
@@ -377,7 +371,6 @@ def _check_is_checkpoint(folder: Folder) -> None:
 
 
 def _limit(tokenizer: Any, max_length: int | None, encoder: Any) -> None:
-    """Gives a tokenizer that was not called yet a `max_length`, if any."""
     empty = sum(tokenizer.frame) + (tokenizer.num_separators or 0)
     if max_length is not None:
         check_positive_int("max_length", max_length)

@@ -155,7 +155,6 @@ class _Texts(Family):
 
 
 def _text_options(backbone: Any, config: Config) -> dict[str, Any]:
-    """Returns the arguments of a model of texts, for a backbone."""
     blocks = backbone.transformer_layers
     found = {}
     for name in ("layer_norm_epsilon", "activation", "normalize_first"):

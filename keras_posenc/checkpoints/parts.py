@@ -430,8 +430,7 @@ class WrittenTensors:
 
     def put(self, name: str, values: Any) -> None:
         """Keeps a tensor, of floats of at least 32 bits."""
-        # safetensors writes arrays in memory order: transposed ones wrongly.
-        self.values[name] = np.ascontiguousarray(array_of(values))
+        self.values[name] = array_of(values)
 
 
 def array_of(values: Any) -> np.ndarray:

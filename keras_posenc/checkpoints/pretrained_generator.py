@@ -248,7 +248,10 @@ class PretrainedGenerator(Generator):
                 * bool(also)
             )
         if does_sample or given:
-            found |= {**self._sampling(), **given}
+            own = {**self.sampling}
+            if self.is_drawn:
+                own |= _given(vars(self.search.decoding), SAMPLING)
+            found |= {**own, **given}
         elif does_sample is False or found.get("beams", 1) > 1:
             found |= dict.fromkeys((*SAMPLING, "seed"))
         if "beams" in found:
@@ -273,12 +276,6 @@ class PretrainedGenerator(Generator):
                 "checkpoint has positions for no more. Received: "
                 f"max_new_tokens={count}"
             )
-
-    def _sampling(self) -> dict[str, Any]:
-        if not self.is_drawn:
-            return self.sampling
-        own = dataclasses.asdict(self.search.decoding)
-        return {**self.sampling, **_given(own, SAMPLING)}
 
     def generate(
         self,
@@ -314,7 +311,12 @@ class PretrainedGenerator(Generator):
         """
         generator = self.with_options(**options)
         stop = check_stop(stop)
-        if generator._can_step:
+        # Steps in Python are as fast there, and traced less often.
+        if (
+            keras.backend.backend() == "tensorflow"
+            and generator.beams == 1
+            and generator._jit_compile is not True
+        ):
             found = generator._by_steps(x, batch_size, seed)
         else:
             found = generator.predict(
@@ -330,12 +332,6 @@ class PretrainedGenerator(Generator):
         texts = found["text"]
         cut = [cut_at(stop, text)[0] for text in texts.ravel()]
         return np.array(cut, object).reshape(texts.shape).tolist()
-
-    @property
-    def _can_step(self) -> bool:
-        """Whether steps in Python are as fast, and traced less often."""
-        is_graph = keras.backend.backend() == "tensorflow"
-        return is_graph and self.beams == 1 and self._jit_compile is not True
 
     def _by_steps(self, x: Any, size: Any, seed: Any) -> dict[str, np.ndarray]:
         """Returns `ids`, and their `text`, as `predict` does."""
@@ -483,11 +479,6 @@ class PretrainedGenerator(Generator):
 
         Arguments and errors are those of `chat`.
         """
-        template = self._checked_template()
-        return render(template, messages, tokens=self.special_tokens)
-
-    def _checked_template(self) -> str:
-        """Returns the template, or raises `ValueError` without chats."""
         if self.chat_template is None:
             raise ValueError(
                 f"Model '{self.name}' has no template of chats. "
@@ -499,7 +490,7 @@ class PretrainedGenerator(Generator):
                 f"Model '{self.name}' takes ids, and a chat is text: load it "
                 "without from_ids=True"
             )
-        return self.chat_template
+        return render(self.chat_template, messages, tokens=self.special_tokens)
 
     def _reply(self, text: str, stop: Sequence[str], seed: Any) -> Reply:
         self._check_streams()

@@ -85,33 +85,15 @@ class PretrainedModel(NamedArguments, keras.Sequential):
         **kwargs: Any,
     ) -> None:
         super().__init__(layers, **kwargs)
-        self._keep(
-            labels,
-            origin,
-            checkpoint,
-            prompts,
-            default_prompt_name,
-            include_prompt,
-        )
-        # Of models with these layers. Not in a dict of its own, of which Keras
-        # would save the layers too.
-        self._others = types.SimpleNamespace(by_prompt={})
-
-    def _keep(
-        self,
-        labels: Any = None,
-        origin: Any = None,
-        checkpoint: Any = None,
-        prompts: Any = None,
-        default_prompt_name: str | None = None,
-        include_prompt: bool = True,
-    ) -> None:
         self.labels = None if labels is None else tuple(labels)
         self.origin = dict(origin or {})
         self.checkpoint = dict(checkpoint or {})
         self.prompts = dict(prompts or {})
         self.default_prompt_name = default_prompt_name
         self.include_prompt = include_prompt
+        # Of models with these layers. Not in a dict of its own, of which Keras
+        # would save the layers too.
+        self._others = types.SimpleNamespace(by_prompt={})
 
     def compile(self, *args: Any, **kwargs: Any) -> None:
         # As those of this model, functions traced earlier are dropped.
@@ -266,7 +248,6 @@ class PretrainedModel(NamedArguments, keras.Sequential):
     def _prompt_of(
         self, usual: Sequence[str], prompt: Any = None, name: Any = None
     ) -> str:
-        """Returns the text of a prompt, "" for none."""
         if prompt is not None and name is not None:
             raise ValueError(
                 "`prompt` is a text, and `prompt_name` the name of one: give "
@@ -360,11 +341,8 @@ class PretrainedModel(NamedArguments, keras.Sequential):
         # Other layers, as by `add`, make another model.
         key = (prompt, *map(id, self.layers))
         made: dict[Any, Any] = self._others.by_prompt
-        if key not in made:
-            made[key] = self._with_prompt(prompt)
-        return made[key]
-
-    def _with_prompt(self, prompt: str) -> Self:
+        if key in made:
+            return made[key]
         of_prompts = (Prompt, AfterPrompt)
         layers = [x for x in self.layers if not isinstance(x, of_prompts)]
         pooling = layers.index(self.encoder) + 1
@@ -384,7 +362,8 @@ class PretrainedModel(NamedArguments, keras.Sequential):
         (old,) = self.inputs
         text = keras.Input(old.shape[1:], dtype="string", name=old.name)
         own = {each: getattr(self, each) for each in _OWN}
-        return type(self)([text, *layers], **own, name=self.name)
+        made[key] = type(self)([text, *layers], **own, name=self.name)
+        return made[key]
 
     def added_signatures(self) -> dict[str, keras.Model]:
         """Returns the models with prompts that a SavedModel offers, by name."""
@@ -439,7 +418,10 @@ class PretrainedModel(NamedArguments, keras.Sequential):
         config = dict(config)
         own = {name: config.pop(name) for name in _OWN if name in config}
         model = super().from_config(config, custom_objects)
-        model._keep(**own)
+        if own.get("labels") is not None:
+            own["labels"] = tuple(own["labels"])
+        for name, value in own.items():
+            setattr(model, name, value)
         return model
 
 

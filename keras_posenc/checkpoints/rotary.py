@@ -84,8 +84,6 @@ def _taken(config: Config, key: str) -> dict[str, Any]:
 
 
 def _base(config: Config, key: str, parameters: Config, theta: Any) -> float:
-    """Returns the base of a scaling, or of the config itself."""
-
     def check(_: str, value: Any) -> float:
         return check_max_wavelength(value)
 

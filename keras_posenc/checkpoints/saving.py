@@ -97,8 +97,8 @@ def save_hugging_face(
             saved = described(model)
             step(f"Writing {named}")
             with writing_to(path.parent):
-                for name, text in saved.files.items():
-                    (staged / name).write_text(text, "utf-8", newline="\n")
+                for name, values in saved.files.items():
+                    write_json(staged / name, values)
                 write_json(staged / CONFIG, saved.config)
                 write_tensors(staged, saved.tensors)
         if verify:

@@ -8,7 +8,6 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import keras
-import numpy as np
 
 from keras_posenc.checkpoints.config import Config
 from keras_posenc.checkpoints.folder import MODULES, Folder
@@ -159,11 +158,7 @@ def written_modules(
             tensors = {"linear.weight": array_of(layer.kernel).T}
             if layer.bias is not None:
                 tensors["linear.bias"] = array_of(layer.bias)
-            written = {
-                name: np.ascontiguousarray(values)
-                for name, values in tensors.items()
-            }
-            write_tensors(folder.path / module["path"], written)
+            write_tensors(folder.path / module["path"], tensors)
     if prompts:
         values = folder.mapping(PROMPTS) if folder.has(PROMPTS) else {}
         texts = {**(values.get("prompts") or {}), **prompts}
@@ -183,14 +178,13 @@ def _names(kinds: Sequence[str]) -> list[str]:
 def _prompts(
     folder: Folder, given: Any
 ) -> tuple[dict[str, str], str | None, int | None]:
-    """Returns prompts by name, the default one's name, and a width or None."""
     values = folder.mapping(PROMPTS) if folder.has(PROMPTS) else {}
     config = Config(values, folder.path / PROMPTS)
     found = config.take("prompts", {}, dict, type(None)) or {}
     texts = {name: text for name, text in found.items() if text is not None}
     if not all(isinstance(text, str) for text in texts.values()):
         raise config.wrong("prompts", "it must have a string for each name")
-    texts |= _checked(given)
+    texts |= given or {}
     default = config.take("default_prompt_name", None, str, type(None))
     if default is not None and default not in {*texts, *_USUAL}:
         raise config.wrong(
@@ -204,21 +198,6 @@ def _prompts(
     return texts, default, dim
 
 
-def _checked(prompts: Any) -> dict[str, str]:
-    """Returns prompts by name; none for None."""
-    if prompts is None:
-        return {}
-    if not isinstance(prompts, Mapping) or not all(
-        isinstance(each, str) for pair in prompts.items() for each in pair
-    ):
-        raise ValueError(
-            "`prompts` must be a dict of texts by name, such as "
-            "{'query': 'query: ', 'document': 'passage: '}. Received: "
-            f"prompts={prompts!r}"
-        )
-    return dict(prompts)
-
-
 def check_options(
     prompts: Any, truncate_dim: Any, output: Any
 ) -> dict[str, Any]:
@@ -226,7 +205,15 @@ def check_options(
     if truncate_dim is not None:
         check_positive_int("truncate_dim", truncate_dim)
     check_choice("output", output, OUTPUTS)
-    _checked(prompts)
+    if prompts is not None and not (
+        isinstance(prompts, Mapping)
+        and all(isinstance(each, str) for x in prompts.items() for each in x)
+    ):
+        raise ValueError(
+            "`prompts` must be a dict of texts by name, such as "
+            "{'query': 'query: ', 'document': 'passage: '}. Received: "
+            f"prompts={prompts!r}"
+        )
     given = {"prompts": prompts, "truncate_dim": truncate_dim}
     found = {name: value for name, value in given.items() if value is not None}
     return found if output == "float32" else {**found, "output": output}

@@ -87,7 +87,6 @@ _CLASSES = (
 
 
 def _class_of(folder: Folder, settings: Config) -> str:
-    """Returns the name of the tokenizer's class, or ""."""
     key = "tokenizer_class"
     # In older checkpoints the config has it.
     for file in (settings, _opened(folder, CONFIG)):
@@ -380,7 +379,6 @@ def _marian(
 
 
 def _token(folder: Folder, settings: Config, name: str, usual: str) -> str:
-    """Returns the text of a special token, by its name."""
     for values in (settings.values, opened(folder, SPECIAL)):
         found = text_of(values.get(f"{name}_token"))
         if isinstance(found, str):
@@ -616,7 +614,6 @@ def _check_added(
 def _padding(
     tokens: Mapping[int, str] | Sequence[str], pad_id: int
 ) -> str | None:
-    """Returns the token of the encoder's padding; None if no token is."""
     if pad_id < 0:
         return None
     try:

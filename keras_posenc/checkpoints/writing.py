@@ -64,4 +64,4 @@ def _write_file(path: Path, tensors: Mapping[str, np.ndarray]) -> None:
         file.write(len(text).to_bytes(8, "little"))
         file.write(text)
         for values in tensors.values():
-            values.tofile(file)
+            np.ascontiguousarray(values).tofile(file)  # others are slow

@@ -181,7 +181,7 @@ def _error(
         to_bytes(texts[index]).decode(errors="replace")
         for texts in (got, wanted)
     )
-    hint = ". Give the export's labels as `labels` (--labels)"
+    hint = ". Give the export's labels as `labels`"
     hint *= name.rpartition("_")[2] == CLASSES
     return where, f"{where} is {text!r}, the model's {own!r}{hint}"
 
@@ -189,7 +189,6 @@ def _error(
 def _likelihoods(
     probe: Probe, got: Mapping[str, Any], reference: Reference
 ) -> Likelihoods | None:
-    """Returns likelihoods of texts, if any."""
     rescore = reference.rescores.get(probe.signature)
     if rescore is not None and probe.signature in reference.by_likelihood:
         return of_generated(probe.inputs, got, rescore)
@@ -288,8 +287,8 @@ def check_determined(cases: Sequence[CaseReport], reference: Reference) -> None:
     ):
         raise ExportVerificationError(
             f"Float32 does not determine the model's outputs: {text}. Give "
-            "data that the model is for as `samples` (--samples), and train "
-            "it first; `verify=False` (--no-verify) writes the file unverified"
+            "data that the model is for as `samples`, and train it first; "
+            "`verify=False` writes the file unverified"
         )
     reference.notes.append(f"rounding alone: {text}: these are not compared")
 
@@ -355,7 +354,7 @@ def check_signatures(
             raise ValueError(
                 f"The file has no signature '{signature.name}'. It has: "
                 f"{', '.join(inspection.signatures)}. Give those of the export "
-                "as `signatures` (--signature)"
+                "as `signatures`"
             )
         present = inspection.signatures[signature.name]["inputs"]
         if set(present) != set(signature.specs):

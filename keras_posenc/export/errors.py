@@ -50,14 +50,14 @@ def in_words(error: object) -> str:
 def check_verify(verify: bool, samples: Any) -> None:
     """Raises `ValueError` for samples that would not be used."""
     if samples is not None and not verify:
-        raise ValueError(
-            "`samples` are for the verification. Received: samples with "
-            "verify=False"
-        )
+        raise ValueError("`samples` cannot be used with `verify=False`")
 
 
-def require_tensorflow_backend(function: str) -> None:
-    """Raises `RuntimeError` on another backend, with a command to use."""
+def check_model(model: Any, function: str) -> None:
+    """Raises an error for anything but a model, such as its path.
+
+    `RuntimeError` on another backend than TensorFlow, with a command to use.
+    """
     import keras  # late: scoring's processes import this file, but not Keras
 
     backend = keras.config.backend()
@@ -68,12 +68,6 @@ def require_tensorflow_backend(function: str) -> None:
             "run: keras-posenc export saved-model model.keras --out FOLDER "
             "(or export litert model.keras --out FILE.tflite)"
         )
-
-
-def check_model(model: Any) -> None:
-    """Raises `ValueError` for anything but a model, such as its path."""
-    import keras
-
     if isinstance(model, keras.Model):
         return
     hint = ""

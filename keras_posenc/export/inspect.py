@@ -218,7 +218,6 @@ _KINDS = {
 
 
 def _line(what: str, values: Mapping[str, Any]) -> str:
-    """Returns what a file's metadata says, in one line."""
     parts = []
     for name, value in values.items():
         text = ", ".join(map(str, value)) if isinstance(value, list) else value
@@ -327,18 +326,6 @@ def locate(path: str | Path) -> tuple[Path, str]:
     return path, "litert"
 
 
-def check_operators(allow_operators: Any) -> None:
-    """Raises `ValueError` unless they are names of operators."""
-    if isinstance(allow_operators, str) or not (
-        isinstance(allow_operators, Sequence)
-        and all(isinstance(name, str) for name in allow_operators)
-    ):
-        raise ValueError(
-            "`allow_operators` must be a list of operator names. "
-            f"Received: allow_operators={allow_operators!r}"
-        )
-
-
 def inspect_safe(
     exported: Path, allow_operators: Sequence[str] = (), is_own: bool = False
 ) -> Inspection:
@@ -352,8 +339,7 @@ def inspect_safe(
         names = sorted(unsafe)
         remedy = of_python(names) or (
             "If you know what they do and trust them, give "
-            f"`allow_operators={names}` "
-            f"(--allow-op {' --allow-op '.join(names)})"
+            f"`allow_operators={names}`"
         )
         raise ExportVerificationError(
             "An exported model may only compute: not run Python, read or write "

@@ -7,7 +7,7 @@ from typing import Any
 import keras
 
 from keras_posenc.export.arguments import shares_arguments
-from keras_posenc.export.errors import check_model, require_tensorflow_backend
+from keras_posenc.export.errors import check_model
 from keras_posenc.export.formats.litert import LiteRT
 from keras_posenc.export.formats.mediapipe import check_task, require_schema
 from keras_posenc.export.pipeline import export
@@ -105,8 +105,7 @@ def export_litert(  # noqa: D417
         ExportVerificationError: The file's outputs are not the model's, or the
             model's own outputs change from run to run. No file is left.
     """
-    require_tensorflow_backend("export_litert")
-    check_model(model)
+    check_model(model, "export_litert")
     check_task(task, labels)
     if task is not None:
         require_schema()

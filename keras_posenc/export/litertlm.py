@@ -8,11 +8,7 @@ import keras
 
 from keras_posenc.export import pipeline
 from keras_posenc.export.arguments import shares_arguments
-from keras_posenc.export.errors import (
-    check_model,
-    check_verify,
-    require_tensorflow_backend,
-)
+from keras_posenc.export.errors import check_model, check_verify
 from keras_posenc.export.formats.litertlm import LiteRTLM
 from keras_posenc.export.formats.litertlm_embedder import (
     Embedder,
@@ -113,8 +109,7 @@ def export_litertlm(  # noqa: D417
         ExportVerificationError: The package does something else than the
             model. No file is left.
     """
-    require_tensorflow_backend("export_litertlm")
-    check_model(model)
+    check_model(model, "export_litertlm")
     path = check_file(path, ".litertlm")
     require_builder()
     if verify:

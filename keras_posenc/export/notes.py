@@ -11,7 +11,6 @@ from keras_posenc.export.inspect import Inspection
 from keras_posenc.export.model_protocol import Offers
 from keras_posenc.export.probes.compare import has_nan
 from keras_posenc.export.probes.every_id import tables
-from keras_posenc.export.probes.generate import Probe
 from keras_posenc.export.probes.reference import Reference
 from keras_posenc.export.probes.samples import describe_example
 from keras_posenc.export.probes.tolerance import MODES
@@ -31,7 +30,7 @@ def notes(reference: Reference, inspection: Inspection) -> Iterator[str]:
         yield (
             f"{reference.quantization} quantized nothing: no weight of at "
             "least 1,024 numbers is in a product or a lookup. Leave out "
-            "`quantization` (--quantization)"
+            "`quantization`"
         )
     kind = {"litert": "LiteRT", "onnx": "ONNX"}.get(inspection.kind)
     ran = {x.signature for x in reference.probes if x.is_of_tables}
@@ -59,7 +58,17 @@ def notes(reference: Reference, inspection: Inspection) -> Iterator[str]:
         )
     yield from reference.notes
     of_nan = (x for x in reference.usual if has_nan(x.outputs))
-    yield from map(_of_nan, itertools.islice(of_nan, 1))
+    for probe in itertools.islice(of_nan, 1):
+        output: Any = next(
+            x for x in probe.outputs.values() if has_nan({"": x})
+        )
+        example = describe_example(
+            probe.inputs, output, np.argwhere(np.isnan(output))[0]
+        )
+        remedy = AGAINST_NAN
+        if has_nan(probe.inputs):
+            remedy = "These inputs hold NaN themselves: give numbers as samples"
+        yield f"the model itself gives NaN for {example}. {remedy}"
 
 
 def _cut(signature: Signature, kind: str) -> str:
@@ -77,15 +86,3 @@ def _cut(signature: Signature, kind: str) -> str:
         f"{signature.name} takes no strings: {kind} has none, and no lookup "
         f"tables. The application must make {inputs}"
     ) + f". {more}" * bool(more)
-
-
-def _of_nan(probe: Probe) -> str:
-    """Returns that the model gives NaN, and for which example."""
-    output: Any = next(x for x in probe.outputs.values() if has_nan({"": x}))
-    example = describe_example(
-        probe.inputs, output, np.argwhere(np.isnan(output))[0]
-    )
-    remedy = AGAINST_NAN
-    if has_nan(probe.inputs):
-        remedy = "These inputs hold NaN themselves: give numbers as samples"
-    return f"the model itself gives NaN for {example}. {remedy}"

@@ -7,7 +7,7 @@ from typing import Any
 import keras
 
 from keras_posenc.export.arguments import shares_arguments
-from keras_posenc.export.errors import check_model, require_tensorflow_backend
+from keras_posenc.export.errors import check_model
 from keras_posenc.export.formats.onnx import Onnx, require_onnx
 from keras_posenc.export.pipeline import export
 from keras_posenc.export.report import ExportedModel
@@ -71,8 +71,7 @@ def export_onnx(  # noqa: D417
         ExportVerificationError: The file's outputs are not the model's, or the
             model's own outputs change from run to run. No file is left.
     """
-    require_tensorflow_backend("export_onnx")
-    check_model(model)
+    check_model(model, "export_onnx")
     require_onnx()
     path = check_file(path, ".onnx")
     return export(

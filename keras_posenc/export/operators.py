@@ -1,6 +1,6 @@
 """The operators that an exported file may have: those of `operators.toml`.
 
-The user allows more by `allow_operators` (`--allow-op`).
+The user allows more by `allow_operators`.
 """
 
 import re

@@ -11,6 +11,7 @@ from typing import Any, ClassVar
 
 import keras
 
+from keras_posenc.checks import check_names
 from keras_posenc.export.check import (
     check,
     check_signatures,
@@ -19,11 +20,7 @@ from keras_posenc.export.check import (
 )
 from keras_posenc.export.errors import check_verify
 from keras_posenc.export.frozen import FrozenModel
-from keras_posenc.export.inspect import (
-    Inspection,
-    check_operators,
-    inspect_safe,
-)
+from keras_posenc.export.inspect import Inspection, inspect_safe
 from keras_posenc.export.probes.generate import Probes, needs_samples
 from keras_posenc.export.probes.reference import Reference, compute_reference
 from keras_posenc.export.probes.samples import Inputs
@@ -86,6 +83,9 @@ class Format:
     # A converter takes long, so the model is run before. TensorFlow writes a
     # SavedModel first, and the model is run by the functions traced for it.
     is_conversion: ClassVar[bool] = True
+
+    def __post_init__(self) -> None:
+        check_names("allow_operators", self.allow_operators, "operator names")
 
     @property
     def needs_samples(self) -> bool:
@@ -162,7 +162,6 @@ def export(model: keras.Model, format: Format, folder: Path) -> ExportedModel:
     """Writes, runs, compares and publishes a file, or a version's folder."""
     if not format.needs_samples:
         check_verify(format.verify, format.samples)
-    check_operators(format.allow_operators)
     reference = report = None
     with FrozenModel(model, format.given) as format.frozen:
         format.resolve(model, None)
@@ -192,7 +191,6 @@ def verify(
 
     A report that passed replaces the record of the file.
     """
-    check_operators(format.allow_operators)
     before = stamp(path)
     with (
         FrozenModel(model, format.given) as format.frozen,

@@ -273,8 +273,7 @@ def _taken(samples: Any, part: slice) -> Any:
     found = None if isinstance(samples, str) else samples[part]
     if found is None or not len(found):
         raise ValueError(
-            "`samples` (--samples) must be two real inputs at least, and some "
-            "hundred to know the quality: some choose the file, and the others "
-            "verify it"
+            "`samples` must be two real inputs at least, and some hundred to "
+            "know the quality: some choose the file, and the others verify it"
         )
     return found

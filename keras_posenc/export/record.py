@@ -118,10 +118,7 @@ def with_changed_weights(
 
 def verified_record(exported: Path, found: Mapping[str, str]) -> dict[str, Any]:
     """Returns the record of a model whose files are still those verified."""
-    remedy = (
-        "Verify it with its model: `kp.verify_export(path, model)` "
-        f"(keras-posenc verify {exported} MODEL.keras)"
-    )
+    remedy = "Verify it with its model: `kp.verify_export(path, model)`"
     record = read_record(exported)
     if record is None:
         raise ValueError(
@@ -149,13 +146,11 @@ def check_record(
             raise ValueError(
                 f"Signature '{signature}' of '{exported}' was not verified; "
                 f"verified: {verified}. Verify all signatures that you use at "
-                "once (`signatures`, --signature), with the export's labels, "
-                "if any (`labels`, --labels)"
+                "once, with the export's labels, if any"
             )
     except (ExportVerificationError, ValueError) as error:
         raise ExportVerificationError(
-            f"{error}. Or run it unverified: allow_unverified=True "
-            "(--allow-unverified)"
+            f"{error}. `allow_unverified=True` runs it unverified"
         ) from error
 
 

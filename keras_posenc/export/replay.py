@@ -197,7 +197,6 @@ def _opened(
 
 
 def _record(path: Path) -> dict[str, Any]:
-    """Returns the record of a file with its cases."""
     record = verified_record(path, digests(path))
     if not record["cases"]:
         raise ValueError(
@@ -216,8 +215,8 @@ def _installed(
         isinstance(wanted, str) or not wanted or {*wanted} - {*known}
     ):
         raise ValueError(
-            f"`runtimes` (--runtime) must be of {', '.join(map(repr, known))} "
-            f"for such a file. Received: runtimes={wanted!r:.80}"
+            f"`runtimes` must be of {', '.join(map(repr, known))} for such a "
+            f"file. Received: runtimes={wanted!r:.80}"
         )
     known = [*(wanted or known)]
     missing = [x for x in known if util.find_spec(RUNTIMES[x].module) is None]
@@ -250,7 +249,6 @@ def _version(name: str) -> str:
 def _compared(
     report: RuntimeReport, cases: Cases, responses: Sequence[Any]
 ) -> RuntimeReport:
-    """Returns a report with what a runtime gives for the cases."""
     largest, where, errors = 0.0, "", dict[str, str]()
     for case, response in zip(cases, responses, strict=True):
         for output, off, allowed, error in compared(case, response):

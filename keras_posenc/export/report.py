@@ -296,7 +296,7 @@ class VerificationReport:
             labels = any("/" in name for name in self.unverified)
             lines.append(
                 f"not verified: {', '.join(self.unverified)}"
-                + ". Give the export's `labels` (--labels)" * labels
+                + ". Give the export's `labels`" * labels
             )
         return "\n".join(map(printable, lines))
 
@@ -314,7 +314,7 @@ class VerificationReport:
 _TRAINED = "If the model was trained after the export, export it again"
 _ROUNDING = (
     "If this is rounding, which grows with the length and with many equal "
-    "tokens, give a larger `tolerance` (--tolerance). "
+    "tokens, give a larger `tolerance`. "
 )
 _EXTREME = (
     "The runtime computes an operator of the model differently for such "
@@ -324,9 +324,8 @@ _EXTREME = (
     "keras.ops.maximum(x, 1e-6) if it divides by x"
 )
 _LIMITS = (
-    f"{_TRAINED}. Else choose a finer `quantization` (--quantization), allow "
-    "it by `limits` (--limit), or give real inputs as `samples` (--samples), "
-    "which may lose less than generated ones"
+    f"{_TRAINED}. Else choose a finer `quantization`, allow it by `limits`, or "
+    "give real inputs as `samples`, which may lose less than generated ones"
 )
 
 

@@ -7,7 +7,7 @@ from typing import Any
 import keras
 
 from keras_posenc.export.arguments import shares_arguments
-from keras_posenc.export.errors import check_model, require_tensorflow_backend
+from keras_posenc.export.errors import check_model
 from keras_posenc.export.formats.saved_model import SavedModel
 from keras_posenc.export.pipeline import export
 from keras_posenc.export.report import ExportedModel
@@ -116,10 +116,9 @@ def export_saved_model(  # noqa: D417
             model's, or the model's own outputs change from run to run. No
             file is left.
     """
-    require_tensorflow_backend("export_saved_model")
+    check_model(model, "export_saved_model")
     import tensorflow as tf
 
-    check_model(model)
     check_keep(keep)
     path = as_path("base_path", base_path)
     if path.suffix == ".tflite":

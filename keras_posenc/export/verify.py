@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from keras_posenc.export.arguments import shares_arguments
-from keras_posenc.export.errors import check_model, require_tensorflow_backend
+from keras_posenc.export.errors import check_model
 from keras_posenc.export.inspect import locate
 from keras_posenc.export.replay import ReplayReport, replay
 
@@ -116,8 +116,8 @@ def verify_export(  # noqa: D417
         for name, value in needing.items():
             if value is not None:
                 raise ValueError(
-                    f"`{name}` needs the model: `verify_export(path, model, "
-                    f"{name}=...)`. Received: {name}={value!r:.60}, model=None"
+                    f"`{name}` needs the model, as `model`. "
+                    f"Received: {name}={value!r:.60}"
                 )
         return replay(
             path,
@@ -127,11 +127,11 @@ def verify_export(  # noqa: D417
         )
     if runtimes is not None:
         raise ValueError(
-            "`runtimes` (--runtime) must be None with a model, which is "
-            "compared in the format's own runtime: leave one of them out. "
+            "`runtimes` must be None with a model, which is compared in the "
+            "format's own runtime: leave one of them out. "
             f"Received: runtimes={runtimes!r:.60}"
         )
-    require_tensorflow_backend("verify_export")
+    check_model(model, "verify_export")
     from keras_posenc.export import pipeline
     from keras_posenc.export.formats.litert import LiteRT
     from keras_posenc.export.formats.mediapipe import check_no_labels
@@ -139,7 +139,6 @@ def verify_export(  # noqa: D417
     from keras_posenc.export.formats.saved_model import SavedModel
     from keras_posenc.export.versions import check_no_pattern
 
-    check_model(model)
     path, kind = locate(path)
     if kind == "litertlm":
         raise ValueError(

@@ -327,7 +327,7 @@ def _check_lengths(
     length = as_integer(cache_length)
     if length is None or length < 2 or length > (most or length):
         raise ValueError(
-            "`cache_length` (--cache-length) must be an integer from 2 on"
+            "`cache_length` must be an integer from 2 on"
             + f", up to the model's {most} positions" * (most is not None)
             + f". Received: cache_length={cache_length!r}"
         )

@@ -93,7 +93,6 @@ def weighted_values(weights: Any, value: Any) -> Any:
 
 
 def _is_small(x: Any, y: Any) -> bool:
-    """Returns whether products of `x` and `y` are as small as `FEW` says."""
     size = math.prod(y.shape) if None not in y.shape else FEW + 1
     return (
         keras.config.backend() == "tensorflow"

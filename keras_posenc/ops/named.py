@@ -170,7 +170,6 @@ def _is_users(kind: type) -> bool:
 
 
 def _parameters(kind: type) -> list[inspect.Parameter]:
-    """Returns the parameters of a class's own constructor."""
     _, *rest = inspect.signature(vars(kind)["__init__"]).parameters.values()
     return rest
 

@@ -266,7 +266,6 @@ def _proportional_pairs(pairs: int, partial_rotary_factor: float) -> int:
 
 
 def _attention_factor(scaling: Mapping[str, Any]) -> float:
-    """Returns the factor of queries and keys."""
     if "attention_factor" in scaling:
         return float(scaling["attention_factor"])
     growth = math.log(max(scaling.get("factor", 1.0), 1.0))

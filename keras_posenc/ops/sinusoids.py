@@ -234,7 +234,6 @@ def add_angles(a: tuple[Any, Any], b: tuple[Any, Any]) -> tuple[Any, Any]:
 
 
 def _first(x: Any, count: int) -> Any:
-    """Returns the first `count` columns."""
     # Without an ellipsis, which LiteRT's slices lack.
     return x[(*[slice(None)] * (len(x.shape) - 1), slice(count))]
 

@@ -8,7 +8,12 @@ import keras
 import numpy as np
 from keras import ops
 
-from keras_posenc.checks import as_integer, check_positive, check_positive_int
+from keras_posenc.checks import (
+    as_integer,
+    check_each,
+    check_positive,
+    check_positive_int,
+)
 from keras_posenc.ops.broadcasting import spread
 from keras_posenc.ops.distances import rows_at
 from keras_posenc.ops.initializers import add_weight_of
@@ -114,9 +119,19 @@ class AxialPositionalEncoding(MergedEncoding):
     ) -> None:
         super().__init__(**kwargs)
         self.keep(locals())
-        self.num_axes = _check_num_axes(num_axes)
+        if as_integer(num_axes) not in GRIDS:
+            raise ValueError(
+                f"`num_axes` must be 1, 2 or 3. Received: num_axes={num_axes!r}"
+            )
+        self.num_axes = int(num_axes)
         self.axes = GRIDS[self.num_axes]
-        self.grid_shape = _check_grid_shape(grid_shape, self.num_axes)
+        self.grid_shape = check_each(
+            "grid_shape",
+            grid_shape,
+            check_positive_int,
+            f"{num_axes} positive integers, one for each axis",
+            count=self.num_axes,
+        )
         if self.grid_shape is not None:
             for name, value, default in (
                 ("max_wavelength", self.max_wavelength, 10000),
@@ -144,7 +159,17 @@ class AxialPositionalEncoding(MergedEncoding):
         self._check_sizes(inputs.shape)
         sizes = ops.shape(inputs)[1:-1]
         if self.grid_shape is None:
-            encodings = self._sinusoids(sizes, inputs.shape[-1])
+            dim = inputs.shape[-1]
+            sinusoids = Sinusoids(
+                _axis_width(self.encoding_width(dim), self.num_axes),
+                max_wavelength=self.max_wavelength,
+                layout=self.layout,
+                dtype=self.exact_dtype(),
+            )
+            encodings = [
+                sinusoids.range(0, size)[:, :width]
+                for size, width in zip(sizes, self._widths(dim), strict=True)
+            ]
         else:
             encodings = [
                 rows_at(
@@ -181,18 +206,6 @@ class AxialPositionalEncoding(MergedEncoding):
         widths = [width] * (self.num_axes - 1) + [left]
         return widths[::-1] if self.last_axis_first else widths
 
-    def _sinusoids(self, sizes: Any, dim: int) -> list[Any]:
-        sinusoids = Sinusoids(
-            _axis_width(self.encoding_width(dim), self.num_axes),
-            max_wavelength=self.max_wavelength,
-            layout=self.layout,
-            dtype=self.exact_dtype(),
-        )
-        return [
-            sinusoids.range(0, size)[:, :width]
-            for size, width in zip(sizes, self._widths(dim), strict=True)
-        ]
-
     def _check_sizes(self, shape: Any) -> None:
         if self.grid_shape is None:
             return
@@ -204,29 +217,6 @@ class AxialPositionalEncoding(MergedEncoding):
                     f"up to grid_shape={self.grid_shape}. "
                     f"Received: inputs with a grid of {sizes}"
                 )
-
-
-def _check_num_axes(value: Any) -> int:
-    if as_integer(value) not in GRIDS:
-        raise ValueError(
-            f"`num_axes` must be 1, 2 or 3. Received: num_axes={value!r}"
-        )
-    return int(value)
-
-
-def _check_grid_shape(value: Any, num_axes: int) -> tuple[int, ...] | None:
-    if value is None:
-        return None
-    try:
-        sizes = tuple(check_positive_int("grid_shape", size) for size in value)
-    except (TypeError, ValueError):
-        sizes = ()
-    if len(sizes) == num_axes:
-        return sizes
-    raise ValueError(
-        f"`grid_shape` must be None or {num_axes} positive integers, one for "
-        f"each of num_axes={num_axes}. Received: grid_shape={value!r}"
-    )
 
 
 def _axis_width(dim: int, num_axes: int) -> int:

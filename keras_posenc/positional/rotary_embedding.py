@@ -23,6 +23,7 @@ from keras_posenc.ops.rotary import (
     rotate_pairs,
     scaled_phases,
 )
+from keras_posenc.positional._merged_encoding import Tokens
 from keras_posenc.positional.attention_position import (
     OwnPosition,
     check_position_axes,
@@ -241,7 +242,8 @@ class RotaryEmbedding(OwnPosition):
         mask: Any = None,
     ) -> Any:
         mask = resolve_mask(mask, inputs)
-        self._check_call(inputs, positions, start_index, segment_ids, mask)
+        given = Tokens(positions, start_index, segment_ids, mask)
+        self._check_call(inputs, given)
         x = ops.cast(inputs, self.compute_dtype)
         padding_matters = positions is not None or self.uses_length
         positions = count_positions(
@@ -263,7 +265,7 @@ class RotaryEmbedding(OwnPosition):
         return tuple(input_shape)
 
     def compute_output_spec(self, inputs: Any, **call: Any) -> Any:
-        self._check_call(inputs, **call)
+        self._check_call(inputs, Tokens(**call))
         return keras.KerasTensor(inputs.shape, dtype=self.compute_dtype)
 
     def _turn(self, x: Any, sine: Any, cosine: Any) -> Any:
@@ -316,14 +318,7 @@ class RotaryEmbedding(OwnPosition):
         check_pairs(self.scaling, dim // 2 // blocks)
         return dim
 
-    def _check_call(
-        self,
-        inputs: Any,
-        positions: Any = None,
-        start_index: Any = 0,
-        segment_ids: Any = None,
-        mask: Any = None,
-    ) -> None:
+    def _check_call(self, inputs: Any, given: Tokens) -> None:
         shape = tuple(inputs.shape)
         if len(shape) < 3:
             raise ValueError(
@@ -337,12 +332,6 @@ class RotaryEmbedding(OwnPosition):
                 f"float dtype. Received: inputs of dtype {dtype}"
             )
         self._check_width(shape[-1])
-        check_position_tensors(
-            shape[0],
-            shape[1],
-            positions,
-            start_index,
-            segment_ids,
-            mask,
-            check_position_axes([self], positions),
-        )
+        axes = check_position_axes([self], given.positions)
+        batch, seq, *_ = shape
+        check_position_tensors(batch, seq, *given, axes)

@@ -275,7 +275,6 @@ class FourierEmbedding(OwnPosition):
         )
 
     def _check_heads(self, heads: int) -> None:
-        """Raises `ValueError` unless each head has coefficients."""
         groups = self.num_key_value_heads or heads
         if self.built:
             groups = self.coefficients.shape[1]

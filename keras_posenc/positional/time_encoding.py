@@ -8,7 +8,7 @@ import keras
 import numpy as np
 from keras import ops
 
-from keras_posenc.checks import check_choice, check_positive
+from keras_posenc.checks import check_choice, check_each, check_positive
 from keras_posenc.ops.positions import plain_positions
 from keras_posenc.ops.sinusoids import columns
 from keras_posenc.ops.turns import (
@@ -120,7 +120,9 @@ class TimeEncoding(TokenEncoding):
                 "`max_period` must be at least `min_period`. Received: "
                 f"min_period={min_period!r}, max_period={max_period!r}"
             )
-        self.periods = _check_periods(periods)
+        self.periods = check_each(
+            "periods", periods, check_positive, "positive finite numbers"
+        )
         if kind == "time2vec" and layout != "interleaved":
             raise ValueError(
                 "`layout` is for sines and cosines, and cannot be used with "
@@ -214,18 +216,3 @@ class TimeEncoding(TokenEncoding):
                 "least 2, one linear column and one wave. Received: "
                 f"width {width}"
             )
-
-
-def _check_periods(value: Any) -> tuple[float, ...] | None:
-    if value is None:
-        return None
-    try:
-        periods = tuple(check_positive("periods", period) for period in value)
-    except (TypeError, ValueError):
-        periods = ()
-    if periods:
-        return periods
-    raise ValueError(
-        "`periods` must be None or positive finite numbers. "
-        f"Received: periods={value!r}"
-    )

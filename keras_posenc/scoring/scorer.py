@@ -7,11 +7,10 @@ from typing import Any
 
 import numpy as np
 
-from keras_posenc.checks import check_positive_int
+from keras_posenc.checks import check_names, check_positive_int
 from keras_posenc.export.errors import ExportError, in_words
 from keras_posenc.export.inspect import (
     Tensor,
-    check_operators,
     inspect_safe,
     locate,
 )
@@ -147,8 +146,13 @@ class Scorer:
         allow_unverified: bool = False,
     ) -> None:
         require_pyarrow()
-        check_operators(allow_operators)
-        self.keep = _check_keep(keep)
+        check_names("allow_operators", allow_operators, "operator names")
+        names = check_names("keep", keep, "names of columns")
+        self.keep = [*dict.fromkeys(names)]
+        for name in {POSITION, REASON}.intersection(names):
+            raise ValueError(
+                f"`keep` must not be '{name}', a column of the bad rows"
+            )
         self.max_bytes = check_positive_int("max_bytes", max_bytes)
         self.window = check_positive_int("window", window)
         self.budget = check_positive_int("budget", budget)
@@ -440,7 +444,6 @@ class Scorer:
     def _run_rows(
         self, run: Runner, rows: Rows, batch: Sequence[int]
     ) -> list[dict[str, np.ndarray]]:
-        """Returns the outputs of each row."""
         count = self._batch or len(batch)
         given = {
             each.name: each.stack(
@@ -497,7 +500,6 @@ def _are_alike(alone: Outputs, batched: Outputs) -> bool:
 
 
 def _inputs(tensors: Mapping[str, Tensor], column: str | None) -> list[Input]:
-    """Returns the inputs of a signature, that of `column` first."""
     names = [*tensors]
     main = [name for name in names if name == column]
     main = main or [name for name in names if name != LENGTHS]
@@ -528,19 +530,3 @@ def _without_views(field: Any) -> Any:
     if pa.types.is_binary_view(field.type):
         return field.with_type(pa.large_binary())
     return field
-
-
-def _check_keep(keep: Any) -> list[str]:
-    if isinstance(keep, str) or not (
-        isinstance(keep, Sequence)
-        and all(isinstance(name, str) for name in keep)
-    ):
-        raise ValueError(
-            f"`keep` must be names of columns. Received: keep={keep!r}"
-        )
-    for name in (POSITION, REASON):
-        if name in keep:
-            raise ValueError(
-                f"`keep` must not be '{name}', a column of the bad rows"
-            )
-    return [*dict.fromkeys(keep)]

@@ -34,7 +34,25 @@ def reporting_cuts(report: Callable[[int], None]) -> Iterator[None]:
         _REPORT.reset(token)
 
 
-class Tokenizer(NamedArguments, keras.layers.Layer):
+class OfStrings(NamedArguments, keras.layers.Layer):
+    """Base of layers of strings, which Keras leaves as they are."""
+
+    def __init__(self, **kwargs: Any) -> None:
+        super().__init__(**kwargs)
+        self.supports_jit = False
+
+    @property
+    def compute_dtype(self) -> str:
+        # As Keras' `TextVectorization`: a `Sequential` without an `Input`
+        # takes the dtype of its own from here.
+        return "string"
+
+    @property
+    def variable_dtype(self) -> str:
+        return "string"
+
+
+class Tokenizer(OfStrings):
     """Base of tokenizers: strings in, token ids out, and back.
 
     A subclass splits texts into ids (`split`) and joins ids to texts (`join`),
@@ -83,7 +101,6 @@ class Tokenizer(NamedArguments, keras.layers.Layer):
                 f"sequence_length={sequence_length}, max_length={max_length}."
             )
         self.supports_masking = True
-        self.supports_jit = False
 
     @property
     def frame(self) -> tuple[int, int]:
@@ -131,16 +148,6 @@ class Tokenizer(NamedArguments, keras.layers.Layer):
         raise ValueError(
             f"A {type(self).__name__} cannot be written as a tokenizer.json"
         )
-
-    @property
-    def compute_dtype(self) -> str:
-        # As Keras' `TextVectorization`: a `Sequential` without an `Input`
-        # takes the dtype of its own from here.
-        return "string"
-
-    @property
-    def variable_dtype(self) -> str:
-        return "string"
 
     def __call__(self, inputs: Any, *args: Any, **kwargs: Any) -> Any:
         # Here and not in `call`: Keras takes only tensors as inputs.

@@ -159,9 +159,7 @@ class CharacterTokenizer(FramedTokenizer):
             add_end=add_end,
             **kwargs,
         )
-        # A tuple: Keras and TensorFlow would wrap a list to track its items.
         self.vocabulary = _characters(vocabulary)
-        _check_characters(self.vocabulary)
 
     @classmethod
     def learn(
@@ -240,15 +238,13 @@ class CharacterTokenizer(FramedTokenizer):
 
 def _characters(vocabulary: Any) -> tuple[Any, ...]:
     try:
-        return tuple(vocabulary)
+        # A tuple: Keras and TensorFlow would wrap a list to track its items.
+        vocabulary = tuple(vocabulary)
     except TypeError:
         raise ValueError(
             "`vocabulary` must be a string, or a sequence of characters. "
             f"Received: vocabulary={vocabulary!r}."
         ) from None
-
-
-def _check_characters(vocabulary: Sequence[Any]) -> None:
     if not vocabulary:
         raise ValueError(
             "`vocabulary` must hold at least one character. "
@@ -272,3 +268,4 @@ def _check_characters(vocabulary: Sequence[Any]) -> None:
                 f"Received more than once: {character!r}."
             )
         seen.add(character)
+    return vocabulary

@@ -82,7 +82,6 @@ def render(
 
 
 def _has(text: str, content: str) -> bool:
-    """Returns whether a text has a content, whatever its white space is."""
     as_json = json.dumps(content, ensure_ascii=False)[1:-1]
     whole = "".join(text.split())
     return any("".join(x.split()) in whole for x in (content, as_json))

@@ -35,10 +35,6 @@ def lower(texts: Any) -> Any:
     return tf.strings.lower(texts, "utf-8")
 
 
-def _lowercase(texts: Any) -> Any:
-    return lower(_replace(r"\x00", _NO_ZERO)(texts))
-
-
 def _replace(pattern: str, by: str) -> Callable[[Any], Any]:
     def replace(texts: Any) -> Any:
         import tensorflow as tf
@@ -60,7 +56,7 @@ def _form(name: str) -> Callable[[Any], Any]:
 STEPS: Mapping[str, Callable[[Any], Any]] = {
     "apostrophes": _replace("''", '"'),
     "backticks": _replace("``", '"'),
-    "lowercase": _lowercase,
+    "lowercase": lambda texts: lower(_replace(r"\x00", _NO_ZERO)(texts)),
     "nfc": _form("NFC"),
     "nfd": _form("NFD"),
     "nfkc": _form("NFKC"),

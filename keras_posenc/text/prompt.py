@@ -4,11 +4,12 @@ from typing import Any
 
 import keras
 
-from keras_posenc.ops.named import NamedArguments, config_of
+from keras_posenc.ops.named import config_of
+from keras_posenc.text._tokenizer import OfStrings
 
 
 @keras.saving.register_keras_serializable(package="keras_posenc")
-class Prompt(NamedArguments, keras.Layer):
+class Prompt(OfStrings):
     """Puts a prompt before each text.
 
     >>> import keras_posenc as kp
@@ -40,16 +41,6 @@ class Prompt(NamedArguments, keras.Layer):
             )
         super().__init__(**kwargs)
         self.prompt = prompt
-        self.supports_jit = False
-
-    @property
-    def compute_dtype(self) -> str:
-        # As for tokenizers, with which Keras leaves strings as they are.
-        return "string"
-
-    @property
-    def variable_dtype(self) -> str:
-        return "string"
 
     def __call__(self, inputs: Any, *args: Any, **kwargs: Any) -> Any:
         if keras.backend.is_keras_tensor(inputs):

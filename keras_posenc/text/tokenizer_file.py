@@ -10,9 +10,9 @@ import os
 import pathlib
 import re
 import struct
-import unicodedata
 from collections.abc import Collection, Iterable, Mapping, Sequence, Set
 from typing import Any, NamedTuple, Self
+from unicodedata import is_normalized
 
 from keras_posenc.text.byte_pair_words import expression_of
 from keras_posenc.text.byte_pairs import BYTES
@@ -173,7 +173,6 @@ def _added(whole: Mapping[str, Any]) -> list[Added]:
 
 
 def _ids(vocabulary: Any, added: Sequence[Added]) -> dict[str, int]:
-    """Returns the ids of the vocabulary and of tokens that are added."""
     ids = dict(vocabulary)
     for each in added:
         if ids.setdefault(each.content, each.id) != each.id:
@@ -309,7 +308,6 @@ def _template(template: Sequence[Any]) -> list[tuple[str, int]]:
 
 
 def _padding(whole: Mapping[str, Any], ids: Mapping[str, int]) -> str | None:
-    """Returns the token of padding, or None if there is none."""
     if setting := whole.get("padding"):
         name = setting.get("pad_token")
         if setting.get("direction", "Right") != "Right" or (
@@ -528,7 +526,7 @@ def _byte_level(whole: Mapping[str, Any]) -> dict[str, Any]:
             spelling(name) != name  # would mean: takes the white space before
             or (each.lstrip and not name.strip())
             # Texts would have to be searched for its normalized form.
-            or (steps and each.normalized and not _is_nfc(name))
+            or (steps and each.normalized and not is_normalized("NFC", name))
         ):
             raise unsupported("added_tokens", each.write())
     groups = _groups(added)
@@ -560,10 +558,6 @@ def _byte_level(whole: Mapping[str, Any]) -> dict[str, Any]:
         **groups,
         **_around(whole, ids),
     }
-
-
-def _is_nfc(name: str) -> bool:
-    return unicodedata.is_normalized("NFC", name)
 
 
 def of_byte_pairs(tokenizer: Any) -> dict[str, Any]:

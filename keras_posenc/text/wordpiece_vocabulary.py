@@ -201,7 +201,6 @@ def _merges(words: Mapping[str, int]) -> Iterator[str]:
 
 
 def _merge(parts: list[str], pair: tuple[str, str], token: str) -> None:
-    """Replaces a pair by a token, from the left."""
     at = 0
     while at < len(parts) - 1:
         if (parts[at], parts[at + 1]) == pair:

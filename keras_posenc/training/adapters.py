@@ -197,11 +197,7 @@ def save_lora(model: Any, folder: str | os.PathLike[str]) -> Path:
     with staging_in(target.parent) as staged, writing_to(target.parent):
         staged.mkdir()
         write_json(staged / _CONFIG, config)
-        contiguous = {
-            name: np.ascontiguousarray(values)
-            for name, values in tensors.items()
-        }
-        write_tensors(staged, contiguous, _WEIGHTS)
+        write_tensors(staged, tensors, _WEIGHTS)
         publish(staged, target)
     return path
 

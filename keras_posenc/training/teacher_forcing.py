@@ -92,8 +92,7 @@ class TeacherForcing(NamedArguments, keras.layers.Layer):
             ("batch", "seq"),
             sizes={"batch": batch, "seq": seq},
         )
-        self._check_padding(inputs)
-        self._check_start(inputs)
+        self._check_known(known_values(inputs))
         ids = ops.cast(inputs, "int32")
         before, targets = ids[:, :-1], ids[:, 1:]
         apart = False
@@ -115,12 +114,12 @@ class TeacherForcing(NamedArguments, keras.layers.Layer):
         given = ops.where(ops.equal(targets, self.pad_id), self.pad_id, given)
         return given, targets
 
-    def _check_padding(self, inputs: Any) -> None:
-        """Raises `ValueError` for known ids below 0 that are not padding."""
-        values = known_values(inputs)
+    def _check_known(self, values: Any) -> None:
+        """Raises `ValueError` for ids below 0, and for a start symbol."""
         if values is None:
             return
-        wrong = values[(values < 0) & (values != self.pad_id)]
+        is_real = values != self.pad_id
+        wrong = values[(values < 0) & is_real]
         if wrong.size:
             raise ValueError(
                 f"`inputs` has {wrong[0]}, which is no id, and this layer has "
@@ -128,15 +127,11 @@ class TeacherForcing(NamedArguments, keras.layers.Layer):
                 f"loaded generators, give pad_id={wrong[0]} here and "
                 f"ignored_id={wrong[0]} to the loss and the metrics"
             )
-
-    def _check_start(self, inputs: Any) -> None:
-        """Raises `ValueError` if known ids start with `start_id`."""
-        values = None if self.start_id is None else known_values(inputs)
-        if values is None or not (values != self.pad_id).any():
+        if self.start_id is None or not is_real.any():
             return
-        rows = values[(values != self.pad_id).any(axis=1)]
-        first = (rows != self.pad_id).argmax(axis=1)[:, np.newaxis]
-        if np.all(np.take_along_axis(rows, first, axis=1) == self.start_id):
+        first = is_real.argmax(axis=1)[:, np.newaxis]
+        starts = np.take_along_axis(values, first, axis=1)
+        if np.all(starts[is_real.any(axis=1)] == self.start_id):
             raise ValueError(
                 f"`start_id` is put before ids without a start symbol, but "
                 "these have it, as from a tokenizer: leave `start_id` out. "

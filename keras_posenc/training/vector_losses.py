@@ -14,7 +14,7 @@ from keras_posenc.checks import (
 )
 from keras_posenc.ops.arguments import check_integers
 from keras_posenc.ops.named import NamedOptions
-from keras_posenc.ops.unit_vectors import unit_vectors
+from keras_posenc.ops.reductions import unit_vectors
 
 
 @keras.saving.register_keras_serializable(package="keras_posenc")
@@ -286,7 +286,6 @@ class MatryoshkaLoss(NamedOptions, keras.losses.Loss):
 
 
 def _numbers(name: str, values: Any, check: Any) -> list[Any]:
-    """Returns the values as a list of at least one checked number."""
     if not isinstance(values, Sequence) or not len(values):
         raise ValueError(
             f"`{name}` must be a sequence of at least one number. "

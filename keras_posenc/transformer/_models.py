@@ -49,8 +49,7 @@ from keras_posenc.transformer.blocks import TransformerDecoder
 from keras_posenc.transformer.specs import WITHIN, name_of
 
 # The parts of a cache that have an entry for each row of the batch.
-_BY_ROW = ("tokens", "positions", "blocks")
-_OF_MEMORY = ("memory", "memory_tokens")
+_BY_ROW = ("tokens", "positions", "blocks", "memory", "memory_tokens")
 
 
 class StackModel(NamedArguments, keras.Model):
@@ -258,7 +257,13 @@ class DecodingModel(StackModel):
         )
         memory = None
         if "memory" in cache:
-            memory = self._memory(queries, cache, batch)
+            tokens = cache["memory_tokens"]
+            across = side_of(
+                self.decoder.positions_across(),
+                ops.shape(tokens)[1],
+                masks=(tokens,),
+            )
+            memory = Memory(Context(queries, across, batch=batch))
         context = Context(
             queries,
             keys,
@@ -311,16 +316,10 @@ class DecodingModel(StackModel):
             and not is_compiled_by_xla(tensor)
         )
 
-    def reorder_cache(
-        self, cache: dict[str, Any], rows: Any, *, memory: bool = True
-    ) -> dict[str, Any]:
-        """Selects rows of a cache, `(n,)`: the beams that are continued.
-
-        The memory need not be, if each row continues one of its own source.
-        """
-        names = (*_BY_ROW, *(_OF_MEMORY if memory else ()))
+    def reorder_cache(self, cache: dict[str, Any], rows: Any) -> dict[str, Any]:
+        """Selects rows of a cache, `(n,)`: the beams that are continued."""
         return {
-            name: rows_of(value, rows) if name in names else value
+            name: rows_of(value, rows) if name in _BY_ROW else value
             for name, value in cache.items()
         }
 
@@ -348,7 +347,6 @@ class DecodingModel(StackModel):
     def _empty_cache(
         self, batch: Any, max_length: Any, max_tokens: Any = None
     ) -> dict[str, Any]:
-        """Makes a cache without tokens, and without a memory."""
         max_length = check_size("max_length", max_length)
         self.check_cacheable(max_length if max_tokens is None else max_tokens)
         cache = {
@@ -364,17 +362,6 @@ class DecodingModel(StackModel):
             max_length,
         )
         return cache if table is None else {**cache, "encoding": table}
-
-    def _memory(
-        self, queries: Side, cache: dict[str, Any], batch: Any
-    ) -> Memory:
-        tokens = cache["memory_tokens"]
-        keys = side_of(
-            self.decoder.positions_across(),
-            ops.shape(tokens)[1],
-            masks=(tokens,),
-        )
-        return Memory(Context(queries, keys, batch=batch))
 
     def _check_cache(self, cache: Any) -> None:
         parts = {"slot", "tokens", "positions", "blocks"}

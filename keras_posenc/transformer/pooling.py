@@ -66,10 +66,6 @@ def _last(x: Any, mask: Any, start: int) -> Any:
     return ops.sum(hide_padding(x, ops.logical_and(mask, last)), axis=1)
 
 
-def _mean_after_first(x: Any, mask: Any, start: int) -> Any:
-    return _mean(x[:, 1:], mask[:, 1:], start)
-
-
 _KINDS: dict[str, Callable[[Any, Any, int], Any]] = {
     "mean": _mean,
     "max": _max,
@@ -77,7 +73,7 @@ _KINDS: dict[str, Callable[[Any, Any, int], Any]] = {
     "last": _last,
     "mean_sqrt_length": _mean_sqrt_length,
     "weighted_mean": _weighted_mean,
-    "mean_after_first": _mean_after_first,
+    "mean_after_first": lambda x, mask, _: _mean(x[:, 1:], mask[:, 1:], 0),
 }
 
 

@@ -9,8 +9,7 @@ from keras import ops
 from keras_posenc.checks import check_positive_int
 from keras_posenc.ops.arguments import check_inputs
 from keras_posenc.ops.named import ConfiguredLayer, NamedArguments
-from keras_posenc.ops.reductions import largest
-from keras_posenc.ops.unit_vectors import unit_vectors
+from keras_posenc.ops.reductions import largest, unit_vectors
 
 _BITS = (128, 64, 32, 16, 8, 4, 2, 1)  # the values of those of an integer
 

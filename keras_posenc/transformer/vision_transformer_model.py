@@ -273,7 +273,6 @@ class VisionTransformerModel(StackModel):
 def _grid_positions(
     value: Any, encoder: TransformerEncoder, **wanted: int
 ) -> GridPositions | None:
-    """Returns the layer that gives an encoder positions, or None."""
     axes = {each.num_axes for each in encoder.positions_within()}
     if isinstance(value, dict):
         value = keras.saving.deserialize_keras_object(value)

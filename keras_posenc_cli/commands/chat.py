@@ -6,7 +6,7 @@ import re
 import signal
 import sys
 from collections.abc import Callable, Iterator, Mapping
-from typing import Any, Protocol
+from typing import Any
 
 from keras_posenc_cli import arguments
 from keras_posenc_cli.loading import check_exists, is_checkpoint, load_model
@@ -20,17 +20,7 @@ from keras_posenc_cli.process import EXIT_OK, UsageError, in_options
 Chat = list[dict[str, str]]
 
 
-class Replies(Protocol):
-    """Replies to chats: iterators of pieces, perhaps with `ended`."""
-
-    def prepare(self) -> None: ...
-
-    def prompt(self, chat: Chat) -> str: ...
-
-    def reply(self, chat: Chat) -> Any: ...
-
-
-def chat_model(options: argparse.Namespace) -> Replies:
+def chat_model(options: argparse.Namespace) -> Any:
     """Returns what the options name, loaded."""
     path = options.model
     if path.suffix == ".keras" or is_checkpoint(path):
@@ -271,7 +261,7 @@ def _interrupts() -> Iterator[_Interrupts]:
 
 
 def _converse(
-    replies: Replies,
+    replies: Any,
     begin: list[dict[str, str]],
     interrupts: _Interrupts,
     names: Mapping[str, str],
@@ -326,7 +316,7 @@ def _converse(
 
 
 def _print_reply(
-    replies: Replies,
+    replies: Any,
     chat: list[dict[str, str]],
     is_stopped: Callable[[], bool],
 ) -> tuple[str, bool]:

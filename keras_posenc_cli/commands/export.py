@@ -8,8 +8,8 @@ from typing import Any
 from keras_posenc_cli import arguments
 from keras_posenc_cli.loading import (
     check_out,
-    load_arrays,
     load_model,
+    load_samples,
     make_signatures,
 )
 from keras_posenc_cli.options import (
@@ -20,16 +20,13 @@ from keras_posenc_cli.options import (
     Row,
     add_command,
     details_or_json,
+    option_names,
 )
-from keras_posenc_cli.process import EXIT_OK, UsageError
+from keras_posenc_cli.process import EXIT_OK, UsageError, in_options
 
 _VERIFIED = (
     "after a fresh process without Keras has run it and reproduced the "
     "model's outputs."
-)
-_HOW_TO_WRITE = (
-    "Write the file in Python, with an array for each input by its name: "
-    "np.savez('{0}.npz', text=np.array(texts[:{1}]))"
 )
 
 
@@ -230,8 +227,9 @@ def run_litert(options: argparse.Namespace) -> int:
         if options.samples is None:
             raise UsageError(
                 "--quantization auto needs --samples FILE.npz to measure the "
-                "quality with: some hundred real inputs. "
-                + _HOW_TO_WRITE.format("s", 600)
+                "quality with: some hundred real inputs. Write the file in "
+                "Python, with an array for each input by its name: "
+                "np.savez('s.npz', text=np.array(texts[:600]))"
             )
         keep = {} if options.keep is None else {"keep": options.keep}
         return _export(options, "quantize", **own, **keep)
@@ -241,11 +239,6 @@ def run_litert(options: argparse.Namespace) -> int:
         raise UsageError(
             "--labels name the scores of --task text_classifier, which is not "
             "given"
-        )
-    if kind == "int8-static" and options.samples is None:
-        raise UsageError(
-            "--quantization int8-static needs --samples FILE.npz: some hundred "
-            f"real inputs. {_HOW_TO_WRITE.format('s', 200)}"
         )
     return _export(options, "export_litert", quantization=kind, **own)
 
@@ -270,10 +263,7 @@ def run_onnx(options: argparse.Namespace) -> int:
 
 def _export(options: argparse.Namespace, function: str, **own: Any) -> int:
     """Exports by a public function, with `own` arguments of its kind."""
-    is_static = own.get("quantization") == "int8-static"
-    if options.no_verify and options.samples is not None and not is_static:
-        raise UsageError("--samples cannot be used with --no-verify")
-    samples = load_arrays("--samples", options.samples)
+    samples = load_samples(options.samples)
     if own.get("version") is not None:
         from keras_posenc.export.versions import check_free, check_version
 
@@ -301,7 +291,7 @@ def _publish(
             model,
             options.out,
             tolerance=options.tolerance,
-            verify=not options.no_verify,
+            verify=options.verify,
             **own,
         )
     except kp.ExportVerificationError as error:
@@ -317,7 +307,8 @@ def _publish(
         print(json.dumps({**found, **more}, indent=2))
         return EXIT_OK
     is_long = options.details and report is not None
-    print(report.details() if is_long else exported)
+    text = report.details() if is_long else str(exported)
+    print(in_options(text, option_names(options.parser)))
     if recipe is not None and not isinstance(recipe, str):
         code = f"quantization={json.dumps(recipe)}"
         print(f"recipe, for kp.export_litert(..., {code})")

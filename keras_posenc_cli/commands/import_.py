@@ -70,7 +70,7 @@ def add(commands: Commands) -> None:
             "--ignore-keys KEY",
             "keys of config.json that are not known, and that no output "
             "depends on",
-            {"nargs": "+", "default": []},
+            {"nargs": "+", "action": "extend", "default": []},
         ),
         (
             "--dtype POLICY",

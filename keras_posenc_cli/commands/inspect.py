@@ -10,8 +10,9 @@ from keras_posenc_cli.options import (
     Commands,
     add_command,
     details_or_json,
+    option_names,
 )
-from keras_posenc_cli.process import EXIT_OK, UsageError
+from keras_posenc_cli.process import EXIT_OK, UsageError, in_options
 
 
 def add(commands: Commands) -> None:
@@ -57,7 +58,7 @@ def run(options: argparse.Namespace) -> int:
         if record is not None:
             changed = changed_files(record, digests(inspection.path))
     except ValueError as error:
-        unusable = str(error)
+        unusable = in_options(str(error), option_names(options.parser))
     if options.json:
         result = {
             **dataclasses.asdict(inspection),

@@ -7,8 +7,8 @@ import json
 from keras_posenc_cli import arguments
 from keras_posenc_cli.loading import (
     check_exists,
-    load_arrays,
     load_model,
+    load_samples,
     make_signatures,
     without_keras,
 )
@@ -18,8 +18,14 @@ from keras_posenc_cli.options import (
     Commands,
     add_command,
     details_or_json,
+    option_names,
 )
-from keras_posenc_cli.process import EXIT_FAILED, EXIT_OK, UsageError
+from keras_posenc_cli.process import (
+    EXIT_FAILED,
+    EXIT_OK,
+    UsageError,
+    in_options,
+)
 
 
 def add(commands: Commands) -> None:
@@ -69,7 +75,7 @@ def run(options: argparse.Namespace) -> int:
             f"'{options.exported}' is a model: give the exported file first, "
             f"keras-posenc verify {options.model or 'FILE'} {options.exported}"
         )
-    samples = load_arrays("--samples", options.samples)
+    samples = load_samples(options.samples)
     model, signatures = None, options.signatures or None
     if options.model is None:
         without_keras()
@@ -94,7 +100,8 @@ def run(options: argparse.Namespace) -> int:
         print(json.dumps(report.to_dict(), indent=2))
     else:
         is_short = report.passed and not options.details
-        print(report if is_short else report.details())
+        text = str(report) if is_short else report.details()
+        print(in_options(text, option_names(options.parser)))
     return EXIT_OK if report.passed else EXIT_FAILED
 
 

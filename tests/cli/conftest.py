@@ -15,6 +15,7 @@ import numpy as np
 import pytest
 
 from keras_posenc_cli import main
+from tests.cli.words import check_words
 
 
 @pytest.fixture(scope="session")
@@ -72,6 +73,8 @@ def run(monkeypatch, capfd):
             code = end.code
         out, err = capfd.readouterr()
         assert "Traceback" not in out + err
+        if code:
+            check_words(arguments, out + err)
         return SimpleNamespace(code=code, out=out, err=err)
 
     return run

@@ -78,7 +78,7 @@ REFUSED = [
     ("inspect model.keras", "is a model: keras-posenc inspect takes exported"),
     ("inspect bert", "'bert' is a model: "),
     (f"{SAVED_MODEL} --import nowhere", "--import nowhere: No module named"),
-    ("diff model.tflite model.tflite", "has no record"),
+    ("diff model.tflite model.tflite", "verify FILE MODEL.keras"),
     ("bench versions", "must be a LiteRT file"),
     ("import nothing", "'nothing' is no checkpoint of Hugging Face: it has"),
     ("import bert --from-ids --out a.h5", "end in '.keras'. Received: 'a.h5'"),
@@ -91,7 +91,10 @@ REFUSED = [
     (f"{SAVED_MODEL} --labels yes,yes", "empty or given twice"),
     (f"{SAVED_MODEL} --labels no.txt", "'no.txt' cannot be read: No such fi"),
     (f"{SAVED_MODEL} --labels model.keras", "cannot be read: 'utf"),
-    (f"{SAVED_MODEL} --warmup --no-verify", "--warmup needs verify=True"),
+    (
+        f"{SAVED_MODEL} --warmup --no-verify",
+        "--warmup cannot be used with --no-verify",
+    ),
     (f"{SAVED_MODEL} --batching max_batch_size=1:2", "is not NAME=N"),
     (
         f"{SAVED_MODEL} --batching speed=9",

@@ -1,6 +1,5 @@
 """Help that fits a screen, and command lines that parse as they are quoted."""
 
-import argparse
 import re
 import shlex
 from pathlib import Path
@@ -8,20 +7,9 @@ from pathlib import Path
 import pytest
 
 from keras_posenc_cli.parsing import make_parser
+from tests.cli.words import OPTION, PARSERS
 
 ROOT = Path(__file__).resolve().parents[2]
-
-
-def parsers(parser):
-    """Yields the parser, and those of all its commands."""
-    yield parser
-    for action in parser._actions:
-        if isinstance(action, argparse._SubParsersAction):
-            for command in action.choices.values():
-                yield from parsers(command)
-
-
-PARSERS = {parser.prog: parser for parser in parsers(make_parser())}
 
 
 def parse(line):
@@ -58,3 +46,16 @@ def test_quoted_commands_parse(path):
     text = path.read_text(encoding="utf-8").replace("\\\n", " ")
     for line in re.findall(r"(?m)^keras-posenc .*", text):
         assert callable(parse(line).run)
+
+
+def test_messages_of_the_package_name_no_options():
+    """They speak Python: the command puts its options in their place."""
+    options = {
+        option
+        for parser in PARSERS.values()
+        for option in parser._option_string_actions
+        if option.startswith("--") and option != "--out"  # of whole commands
+    }
+    for path in (ROOT / "keras_posenc").rglob("*.py"):
+        text = path.read_text(encoding="utf-8")
+        assert not options.intersection(re.findall(OPTION, text)), path

@@ -30,7 +30,7 @@ class TestSamples:
             ({"ids": np.array([[1, None]])}, "Save texts as np.array(texts)"),
             (
                 {"words": np.array([[1]])},
-                "inputs ids: --samples FILE.npz with the arrays ids. Rec",
+                "inputs ids: --samples FILE.npz. Received: ",
             ),
             ({"ids": np.array([1, 2])}, "(None, None). Received: (2,)"),
             ({"ids": np.array([[1, 99]])}, "99 is not in [0, 20)"),

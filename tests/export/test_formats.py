@@ -9,7 +9,7 @@ import tensorflow as tf
 
 import keras_posenc as kp
 from keras_posenc.export.formats.saved_model import SavedModel
-from keras_posenc.export.signatures import sizes
+from keras_posenc.export.graphs import weights
 from tests.export.files import EXPORTS, loaded_file, run_file
 
 pytestmark = pytest.mark.tensorflow
@@ -159,7 +159,7 @@ def test_more_than_a_file_can_hold(
 ):
     model = make.embedder()
     size = 4 * model.count_params()
-    monkeypatch.setattr(sizes, "MOST", size // share - 1)
+    monkeypatch.setattr(weights, "MOST", size // share - 1)
     with pytest.raises(kp.ExportError, match=advice):
         kp.export_litert(model, tmp_path / "m.tflite", verbose=False, **mode)
     with pytest.raises(kp.ExportError, match="ONNX files hold"):

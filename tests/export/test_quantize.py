@@ -78,7 +78,7 @@ def test_without_enough_quality_the_file_is_in_float32(model, tmp_path):
         ({"path": "saved_model"}, "must end in '.tflite' or '.onnx'"),
         ({"samples": SAMPLES[:1]}, "two real inputs at least"),
         ({"samples": SAMPLES[:, :5]}, "has shape"),
-        ({"verify": False}, "with verify=False"),
+        ({"verify": False}, "with `verify=False`"),
         ({"limits": {"bits": 3}}, "Its names are sqnr"),
     ],
 )

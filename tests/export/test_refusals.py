@@ -34,7 +34,7 @@ REFUSED = table("""
     kp.inspect_export(m)
         `path` must be a path. ... Sequential
     kp.export_litert(m, "m.tflite", verify=False, samples=3)
-        `samples` are for the verification
+        `samples` cannot be used with `verify=False`
     kp.export_litert(m, "m.tflite", signatures={"": m})
         must map names, of letters
     kp.export_litert(m, "m.tflite", signatures={"__saved_model_init_op": m})

@@ -313,8 +313,8 @@ class TestRefusals:
         shutil.copy(files.vectors, path)
         with pytest.raises(kp.ExportVerificationError) as error:
             kp.Scorer(path)
-        assert f"keras-posenc verify {path} MODEL.keras" in str(error.value)
-        assert "--allow-unverified" in str(error.value)
+        assert "kp.verify_export(path, model)" in str(error.value)
+        assert "`allow_unverified=True`" in str(error.value)
         table = pa.table({"vector": [[1.0, 2.0, 3.0]]})
         good, _ = kp.Scorer(path, allow_unverified=True)(table)
         assert good.num_rows == 1
@@ -356,7 +356,7 @@ class TestRefusals:
         [
             ({"path": "nowhere"}, "'nowhere' does not exist"),
             ({"signature": "other"}, "no signature 'other'. Its signatures: "),
-            ({"keep": "text"}, "`keep` must be names"),
+            ({"keep": "text"}, "`keep` must be a list of names"),
             ({"keep": ["position"]}, "must not be 'position'"),
             ({"keep": ["scores"]}, "must not name an output"),
             ({"max_bytes": 0}, "`max_bytes` must be a positive integer"),

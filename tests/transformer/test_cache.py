@@ -251,16 +251,6 @@ def test_reordered_rows_go_on_as_they_were():
     sources = model({"source": SOURCE[rows], "target": TARGET[rows]})
     reordered = model.reorder_cache(cache, rows)
     near(by_steps(model, reordered, TARGET[rows, 4:], 1), sources[:, 4:])
-    # Within one source its memory may stay.
-    same = np.repeat(SOURCE[:1], 3, axis=0)
-    _, cache = model.call_with_cache(
-        TARGET[:, :4], model.build_cache(same, LENGTH)
-    )
-    rows = rows[:3]
-    reordered = model.reorder_cache(cache, rows, memory=False)
-    assert reordered["memory"] is cache["memory"]
-    expected = model({"source": same, "target": TARGET[rows]})
-    near(by_steps(model, reordered, TARGET[rows, 4:], 1), expected[:, 4:])
 
 
 def test_mixed_precision():

@@ -80,7 +80,6 @@ class Gemma4(Gemma3):
     def _specs(
         self, config: Config, count: int, spec: Attention
     ) -> list[Attention]:
-        """Returns the spec of each block."""
         kinds = kinds_of(config, whole_at_each(6, count))
         kinds[-1] = WHOLE  # as in transformers
         config.need("rope_parameters")

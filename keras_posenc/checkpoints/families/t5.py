@@ -143,6 +143,5 @@ class MT5(T5):
 
 
 def _with_gate(names: Any) -> dict[str, str]:
-    """Returns the names of a feed-forward part with a gate."""
     wide = names["intermediate"]
     return {**names, "gate": f"{wide}_0", "intermediate": f"{wide}_1"}

@@ -25,7 +25,7 @@ from keras_posenc.export.formats.mediapipe import (
     verify_in_mediapipe,
     with_metadata,
 )
-from keras_posenc.export.graphs.float32 import to_float32
+from keras_posenc.export.graphs.weights import check_size, to_float32
 from keras_posenc.export.inspect import Inspection
 from keras_posenc.export.model_protocol import Offers
 from keras_posenc.export.pipeline import Format, Step
@@ -34,7 +34,6 @@ from keras_posenc.export.probes.samples import fit_samples, split_texts
 from keras_posenc.export.report import VerificationReport
 from keras_posenc.export.signatures.resolve import resolve_numeric_signatures
 from keras_posenc.export.signatures.signature import Signature
-from keras_posenc.export.signatures.sizes import check_size
 from keras_posenc.export.worker_client import keep_spare
 from keras_posenc.keras_internals import layers_within
 from keras_posenc.publish import writing_to
@@ -101,8 +100,8 @@ class LiteRT(Format):
             if not all(self.batches.values()):
                 raise ValueError(
                     "quantization='int8-static' finds the ranges of numbers "
-                    "with `samples` (--samples): some hundred real inputs of "
-                    "each signature, such as texts[:200] or an array of ids"
+                    "with `samples`: some hundred real inputs of each "
+                    "signature, such as texts[:200] or an array of ids"
                 )
 
     def _take_one_example(self, found: Inspection | None) -> None:

@@ -66,7 +66,7 @@ def _different(reason: str) -> str:
     return (
         f"different: {' '.join(reason.split())}. Use LiteRT's Interpreter, "
         "whose outputs are the model's; or export fixed sizes, if some are "
-        "known only during a run, by `signatures` (--signature)"
+        "known only during a run, by `signatures`"
     )
 
 

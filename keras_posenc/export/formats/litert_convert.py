@@ -80,7 +80,6 @@ def convert(
 def _run_converter(
     saved_model: Path, names: Sequence[str], file: Path
 ) -> str | None:
-    """Runs the converter in a worker, and returns its error or None."""
     given = str(saved_model), names, str(file)
     try:
         with spare_worker(convert_litert.__name__) as worker:
@@ -136,8 +135,8 @@ def _conversion_error(
         return ExportError(
             "The model has a loop that LiteRT's converter does not take. Loops "
             "need a fixed batch, such as `signatures={'serving_default': "
-            "(model, {'x': (1, 64)})}` (--signature serving_default=x:1x64); a "
-            "loop like keras.ops.scan becomes a Python loop over a known length"
+            "(model, {'x': (1, 64)})}`; a loop like keras.ops.scan becomes a "
+            "Python loop over a known length"
         )
     reason = message.splitlines()[0]
     if found := re.search(r"'tfl\.(\w+)' op ([^\n]+)", message):

@@ -79,8 +79,8 @@ def _refer(graph: bytearray, large: Mapping[int, Any]) -> dict[int, int]:
     if end > _MOST:
         raise ExportError(
             f"A LiteRT file has at most {units.size(_MOST)}, and this one "
-            f"would have {units.size(end)}. Give quantization='int8' "
-            "(--quantization int8), which divides its weights by 4"
+            f"would have {units.size(end)}. Give `quantization='int8'`, "
+            "which divides its weights by 4"
         )
     return starts
 

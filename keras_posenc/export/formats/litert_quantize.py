@@ -138,20 +138,19 @@ def rounded(
 ) -> Any:
     """Returns a file in a mode or by a recipe; in int4 some have 8 bits."""
     if quantization in ("int4", "int8-static"):
-        model = _by_recipe(model, _recipe_of(model, quantization), samples)
+        if quantization == "int4":
+            weights = [x for x in weights_in(model) if x.takes("int4")]
+            recipe = [entry for x in weights for entry in x.recipe("int4")]
+        else:
+            names = sorted(_IN_MODE["int8-static"])
+            recipe = [_entry(each, "int8-static") for each in names]
+        model = _by_recipe(model, recipe, samples)
         quantization = "int8"
     if isinstance(quantization, str):
         round_weights(model, quantization)
     elif quantization is not None:
         model = _by_recipe(model, quantization)
     return model
-
-
-def _recipe_of(model: Any, mode: Any) -> Recipe:
-    if mode == "int8-static":
-        return [_entry(each, mode) for each in sorted(_IN_MODE[mode])]
-    weights = [each for each in weights_in(model) if each.takes(mode)]
-    return [entry for each in weights for entry in each.recipe(mode)]
 
 
 def _by_recipe(
@@ -189,7 +188,6 @@ def _by_recipe(
 
 
 def _entry(operation: str, mode: str, regex: str = ".*") -> dict[str, Any]:
-    """Returns the entry of a recipe for some operators' weights in a mode."""
     is_float, is_static = mode == "float16", mode == "int8-static"
     is_product = mode in ("int4", "int8", "int8-static")
     granularity = "CHANNELWISE"

@@ -18,7 +18,7 @@ from keras_posenc.export import units
 from keras_posenc.export.formats.litert_convert import convert
 from keras_posenc.export.formats.litertlm_package import write_package
 from keras_posenc.export.formats.litertlm_run import vectors
-from keras_posenc.export.graphs.float32 import to_float32
+from keras_posenc.export.graphs.weights import check_size, to_float32
 from keras_posenc.export.inspect import Inspection, Tensor
 from keras_posenc.export.pipeline import Format, Step
 from keras_posenc.export.probes.reference import Reference
@@ -28,7 +28,6 @@ from keras_posenc.export.signatures.resolve import (
     resolve_signatures,
 )
 from keras_posenc.export.signatures.signature import Signature
-from keras_posenc.export.signatures.sizes import check_size
 from keras_posenc.publish import working_folder
 
 _LENGTHS = (64, 128, 256, 512)  # by default, as far as a model takes them

@@ -195,7 +195,6 @@ class EngineTest:
         ]
 
     def _prompt(self, text: str, size: int) -> Prompt:
-        """Returns the beginning of a text, of at most `size` tokens."""
         start, last = self.parts.start_id, self._whole
         before = [self.names[start]] if start in self.names else []
         ids = [start] * len(before)

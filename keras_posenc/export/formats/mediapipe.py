@@ -78,20 +78,19 @@ def _check_tokenizer(layer: Any, tokenize: Callable[[str], np.ndarray]) -> None:
             "MediaPipe's text tasks need a tokenizer of single texts with "
             "lowercase=True, that puts [CLS] before a text and [SEP] after it, "
             "and whose vocabulary begins with [PAD], "
-            f"unlike '{layer.name}'. Change it, or leave out `task` (--task) "
-            "for a file that takes token ids"
+            f"unlike '{layer.name}'. Change it, or leave out `task` for a file "
+            "that takes token ids"
         )
 
 
 def _check_output(task: str, signature: Signature, labels: Any) -> None:
-    """Raises `ValueError` for outputs that do not fit the task or labels."""
     first, *others = keras.tree.flatten(output_of(signature.model))
     if others or len(first.shape) != 2 or "float" not in first.dtype:
         raise ValueError(
             f"task='{task}' needs one output of floats, of shape (batch, "
             f"number). Received: shapes {outputs_of(signature)}. Add a pooling "
             "over tokens to the model, such as kp.Pooling1D('mean'), or leave "
-            "out `task` (--task)"
+            "out `task`"
         )
     if labels is not None and first.shape[1] != len(labels):
         raise ValueError(
@@ -152,8 +151,8 @@ def resolve_task(
         raise ValueError(
             f"task='{task}' needs a model that takes strings, and begins with "
             "a WordPiece tokenizer, such as kp.WordpieceTokenizer. Received: "
-            f"model '{model.name}'. Leave out `task` (--task) for a file that "
-            "takes numbers, such as token ids. Of a model with a prompt give "
+            f"model '{model.name}'. Leave out `task` for a file that takes "
+            "numbers, such as token ids. Of a model with a prompt give "
             "model.with_prompt(''), and have the app put it before each text"
         )
     # MediaPipe cuts at its own input length, so compare with uncut ids.

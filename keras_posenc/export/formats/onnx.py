@@ -25,13 +25,12 @@ from keras_posenc.export.formats.onnx_quantize import (
 )
 from keras_posenc.export.frozen import FrozenModel
 from keras_posenc.export.graphs.decompose import FUNCTIONS, decompose
-from keras_posenc.export.graphs.float32 import to_float32
+from keras_posenc.export.graphs.weights import check_size, to_float32
 from keras_posenc.export.inspect import Inspection
 from keras_posenc.export.operators import lacking
 from keras_posenc.export.pipeline import Format
 from keras_posenc.export.signatures.resolve import resolve_numeric_signatures
 from keras_posenc.export.signatures.signature import Signature
-from keras_posenc.export.signatures.sizes import check_size
 from keras_posenc.export.signatures.tracing import tracing
 from keras_posenc.export.worker_client import keep_spare
 from keras_posenc.keras_internals import layers_within
@@ -109,7 +108,6 @@ def _with_distinct_names(signature: Signature) -> Signature:
 
 
 def _free(name: str, taken: set[str]) -> str:
-    """Returns a name that is not taken, and takes it."""
     while name in taken:
         name += "_"
     taken.add(name)

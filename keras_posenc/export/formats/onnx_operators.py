@@ -48,7 +48,7 @@ def _compare(context: Any, node: Any, *_: Any) -> None:
         GreaterLess.version_7(context, node)
     else:  # a loop's counter becomes int64, whatever it was
         for name in [*node.input]:
-            _cast_input(context, node, name, "int64")
+            _to_int64(context, node, name)
     node.type = node.type.replace("rE", "rOrE").replace("sE", "sOrE")
 
 
@@ -56,10 +56,10 @@ def _top_k(context: Any, node: Any, *_: Any) -> None:
     """Sorts integers as integers."""
     if _dtype(context, node.output[0]).kind in "iu":
         dtype = context.get_dtype(node.output[0])
-        _cast_input(context, node, node.input[0], "int64")
+        _to_int64(context, node, node.input[0])
         _cast_output(context, node, 0, dtype)
     indices = context.get_dtype(node.output[1])
-    count = _cast_input(context, node, node.input[1], "int64")
+    count = _to_int64(context, node, node.input[1])
     axes = context.make_const(f"{node.name}_axes", np.array([0], "int64"))
     one = context.make_node("Unsqueeze", [count, axes.output[0]])
     context.replace_input(node, count, one.output[0], 1)
@@ -114,18 +114,16 @@ def _sign_bit(context: Any, node: Any, number: str) -> None:
     context.replace_inputs(node, [signed, zero])
 
 
-def _cast_input(context: Any, node: Any, name: str, dtype: str) -> str:
-    """Casts an input of a node; returns its new name."""
-    from onnx import helper
+def _to_int64(context: Any, node: Any, name: str) -> str:
+    from onnx import TensorProto
 
     cast = context.insert_new_node_on_input(
-        node, "Cast", name, to=helper.np_dtype_to_tensor_dtype(np.dtype(dtype))
+        node, "Cast", name, to=TensorProto.INT64
     )
     return str(cast.output[0])
 
 
 def _cast_output(context: Any, node: Any, index: int, dtype: int) -> None:
-    """Casts an output of a node, for all that read it."""
     name = node.output[index]
     cast = context.insert_new_node_on_output("Cast", name, to=dtype)
     context.set_dtype(cast.output[0], dtype)

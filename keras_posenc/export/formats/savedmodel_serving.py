@@ -109,9 +109,8 @@ def check_warmup(warmup: Any, verify: bool) -> None:
         )
     if not verify:
         raise ValueError(
-            "`warmup` needs verify=True: a server does not load a version "
-            "whose warm-up fails, so it is tried before. Received: "
-            "verify=False"
+            "`warmup` cannot be used with `verify=False`: a server does not "
+            "load a version whose warm-up fails, so it is tried before"
         )
     _import()
 

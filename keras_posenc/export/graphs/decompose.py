@@ -84,7 +84,6 @@ def _inline(node: Any, body: Any, function: Any) -> None:
 
 
 def _traced(node: Any, known: Mapping[str, Any], function: Any) -> Any:
-    """Returns the function for a node, or None if it stays as it is."""
     import tensorflow as tf
     from tensorflow.python.framework import op_def_registry
 
@@ -136,7 +135,6 @@ def _shape(name: str, siblings: Mapping[str, Any]) -> list[int]:
 
 
 def _plain(value: Any) -> Any:
-    """Returns the value of a node's attribute."""
     kind = value.WhichOneof("value")
     if kind == "list":
         return [*value.list.i] or [*value.list.f] or [*value.list.shape]

@@ -180,12 +180,13 @@ def make_probes(
             f"Signature '{signature.name}' {needs_samples(signature)}"
         )
     if oracle is not None:
-
-        def base_takes(inputs: Inputs) -> bool:
-            return takes(oracle.widen(inputs))
-
         for found in make_probes(
-            oracle.base, [], max_length, base_takes, smallest, graphs
+            oracle.base,
+            [],
+            max_length,
+            lambda inputs: takes(oracle.widen(inputs)),
+            smallest,
+            graphs,
         ):
             yield dataclasses.replace(
                 found,
@@ -261,7 +262,6 @@ def _oblong(
 
 
 def _longest(signature: Signature, max_length: int) -> int:
-    """Returns the longest sequence, or the length of each axis of a grid."""
     shapes = [spec.shape for spec in signature.specs.values()]
     longest = max_length
     for batch, *others in shapes if signature.grid_axes else ():
@@ -397,7 +397,7 @@ def needs_samples(signature: Signature) -> str:
         arrays.append(f"'{name}': {made}")
     return (
         "takes integers, and no Embedding layer limits them: give some, as in "
-        f"`samples={{{', '.join(arrays)}}}` (--samples FILE.npz)"
+        f"`samples={{{', '.join(arrays)}}}`"
     )
 
 

@@ -201,7 +201,6 @@ class Graphs:
 
 
 def _nodes(function: Any, add_shapes: bool = False) -> Iterator[Any]:
-    """Yields the nodes of a graph function, and of functions that it calls."""
     graph = function.graph.as_graph_def(add_shapes=add_shapes)
     yield from graph.node
     for each in graph.library.function:

@@ -4,7 +4,7 @@ import contextlib
 import dataclasses
 import functools
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -43,8 +43,7 @@ from keras_posenc.keras_internals import layers_within
 _MANY = 2**27  # weights, half a GB of float32: each run takes seconds
 _GENERATED = (
     "These inputs were generated. Give the longest sequence that the model "
-    "takes as `max_length` (--max-length), or real inputs as `samples` "
-    "(--samples)"
+    "takes as `max_length`, or real inputs as `samples`"
 )
 
 
@@ -186,7 +185,6 @@ def _cases(
     graphs: Graphs,
     notes: list[str],
 ) -> Iterator[Probe]:
-    """Yields a signature's probes, with the model's outputs."""
     call = runner_of(signature, graphs)
     given, most = probes.given[signature.name], probes.max_length
     smallest, longest = fitting.sizes_of(
@@ -266,11 +264,7 @@ def _pairs(
     if pairs is None or not (is_drawn or prompts):
         return
     call = runner_of(signature, graphs)
-
-    def in_graph(function: Callable[..., Any], *arrays: np.ndarray) -> Any:
-        return traced_once(function)(*arrays)
-
-    for inputs, is_own in pairs(prompts, in_graph):
+    for inputs, is_own in pairs(prompts, lambda f, *x: traced_once(f)(*x)):
         if is_drawn or not is_own:
             yield Probe(
                 signature.name,

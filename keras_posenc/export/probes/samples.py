@@ -70,7 +70,6 @@ def _as_texts(sample: Any) -> np.ndarray | None:
 
 
 def _fitting(signature: Signature, sample: Any) -> list[Inputs]:
-    """Returns a sample as inputs of a signature, or of what it is made of."""
     found, oracle = [], signature.oracle
     # Samples of strings are those of the uncut signature.
     if oracle is None or oracle.base.specs is not signature.specs:
@@ -105,7 +104,6 @@ def fit_samples(
 def _fit(
     sample: Any, signature: Signature, argument: str = "samples"
 ) -> Inputs | str:
-    """Returns a sample as inputs of a signature, or why it does not fit."""
     names = ", ".join(signature.specs)
     if signature.strings is not None:
         whole = _fit(sample, signature.strings.signature, argument)
@@ -118,12 +116,13 @@ def _fit(
         given = {next(iter(signature.specs)): sample}
     if set(given) != set(signature.specs):
         received = ", ".join(map(str, given)) or type(sample).__name__
-        flag = f" (--samples FILE.npz with the arrays {names})"
+        items = ", ".join(
+            f"'{name}': {'texts' if spec.dtype == 'string' else 'array'}"
+            for name, spec in signature.specs.items()
+        )
         return (
             f"`{argument}` must have an array for each of the inputs {names}: "
-            f"`{argument}=[{{{_arrays(signature)}}}]`"
-            + flag * (argument == "samples")
-            + f". Received: {received}"
+            f"`{argument}=[{{{items}}}]`. Received: {received}"
         )
     inputs = {}
     for name, spec in signature.specs.items():
@@ -154,16 +153,7 @@ def _values(sample: Any) -> Iterable[Any]:
     return sample.values() if isinstance(sample, Mapping) else [sample]
 
 
-def _arrays(signature: Signature) -> str:
-    """Returns an example of the signature's inputs, as items of a dict."""
-    return ", ".join(
-        f"'{name}': {'texts' if spec.dtype == 'string' else 'array'}"
-        for name, spec in signature.specs.items()
-    )
-
-
 def _as_array(value: Any, dtype: str) -> np.ndarray:
-    """Returns an array of a dtype; raises `ValueError`."""
     if hasattr(value, "row_splits"):  # NumPy would pad it silently
         raise ValueError(
             "takes examples of one length. Received: a RaggedTensor. Pad it "

@@ -40,17 +40,16 @@ def limits_of(
     if quantization is None:
         if given is not None:
             raise ValueError(
-                "`limits` (--limit) are of quantized files, and this file is "
-                "not quantized: give `tolerance` (--tolerance) instead. "
+                "`limits` are of quantized files, and this file is not "
+                "quantized: give `tolerance` instead. "
                 f"Received: limits={given!r:.80}"
             )
         return {}
     if tolerance is not None:
         raise ValueError(
-            "`tolerance` (--tolerance) is of files in float32, and this file "
-            f"is quantized ({quantization}): leave it out, or give `limits`, "
-            "such as limits={'sqnr': 3.0} (--limit sqnr=3). Received: "
-            f"tolerance={tolerance!r}"
+            "`tolerance` is of files in float32, and this file is quantized "
+            f"({quantization}): leave it out, or give, say, "
+            f"`limits={{'sqnr': 3.0}}`. Received: tolerance={tolerance!r}"
         )
     is_right = isinstance(given or {}, Mapping) and all(
         name in _RANGES

@@ -51,7 +51,6 @@ def signature_of(
 
 
 def _specs(name: str, model: keras.Model) -> dict[str, keras.InputSpec]:
-    """Returns the specs of a model that has symbolic inputs, by their names."""
     names = input_names(model)
     specs = {}
     for input_name, tensor in zip(names, model.inputs, strict=True):
@@ -219,7 +218,6 @@ def _parameters(model: keras.Model) -> list[str]:
 
 
 def _first_call(model: keras.Model) -> Any:
-    """Returns the shapes that Keras keeps of a model's first call."""
     return (model.get_build_config() or {}).get("input_shape")
 
 

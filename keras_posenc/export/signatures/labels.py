@@ -55,8 +55,8 @@ def with_labels(
                 f"`labels` must name each score of {of}, of shape (batch, "
                 f"..., scores). Received: {len(names)} labels for "
                 f"{', '.join(dict.fromkeys(texts))}. Give several outputs a "
-                "dict of labels by output; leave out `labels` (--labels) if "
-                "the model gives vectors, not scores"
+                "dict of labels by output; leave out `labels` if the model "
+                "gives vectors, not scores"
             )
     return resolved
 
@@ -151,8 +151,6 @@ def in_numpy(
 def _labeled(
     signature: Signature, added: Sequence[tuple[str, str, Sequence[str]]]
 ) -> Signature:
-    """Returns a signature with labels: their scores, prefixes and names."""
-
     def call(tensors: Mapping[str, Any]) -> dict[str, Any]:
         outputs = signature.call(tensors)
         for scores, prefix, names in added:

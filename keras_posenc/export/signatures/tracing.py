@@ -51,16 +51,23 @@ def tracing(signature: Signature) -> Iterator[None]:
     except ExportError:
         raise
     except Exception as error:  # of the user's code
+        # The innermost layer, or other operation, that raised it.
+        frames = (frame for frame, _ in traceback.walk_tb(error.__traceback__))
+        callers = [frame.f_locals.get("self") for frame in frames]
+        where = ""
+        for each in callers:
+            if isinstance(each, keras.Operation):
+                where = f", in {type(each).__name__} '{each.name}'"
         reason: Any = error
         if isinstance(error, tf.errors.OperatorNotAllowedInGraphError):
             reason = "its Python code needs a number that only a run knows"
         raise ExportError(
             f"Model '{signature.model.name}' cannot be traced as a graph of "
-            f"signature '{signature.name}'{_where(error)}: {reason}\n"
+            f"signature '{signature.name}'{where}: {reason}\n"
             "If an operation needs sizes that are known, give them in "
-            "`signatures`, such as {'serving_default': (model, {'image': "
-            "(None, 64, 64, 3)})} (--signature serving_default=image:"
-            "?x64x64x3). If a layer's name is not valid, rename the layer"
+            "the signature, such as `signatures={'serving_default': (model, "
+            "{'image': (None, 64, 64, 3)})}`. If a layer's name is not valid, "
+            "rename the layer"
         ) from error
     finally:
         if is_filtering:
@@ -81,13 +88,3 @@ def _check_steps(signature: Signature) -> None:
                 "{'serving_default': (model, {'x': (None, 64, 8)})}, or call "
                 "its layer without it, as Dense takes sequences as well"
             )
-
-
-def _where(error: Exception) -> str:
-    """Returns the innermost layer or other operation that raised an error."""
-    frames = (frame for frame, _ in traceback.walk_tb(error.__traceback__))
-    callers = [frame.f_locals.get("self") for frame in frames]
-    operations = [x for x in callers if isinstance(x, keras.Operation)]
-    if not operations:
-        return ""
-    return f", in {type(operations[-1]).__name__} '{operations[-1].name}'"

@@ -107,7 +107,8 @@ class TestImport:
         config.write_text(json.dumps(json.loads(config.read_text()) | more))
         result = run("import", checkpoint)
         assert result.code == 2
-        command = shlex.join(["import", "tiny", "--ignore-keys", *more])
+        keys = [word for key in more for word in ("--ignore-keys", key)]
+        command = shlex.join(["import", "tiny", *keys])
         assert f"keras-posenc {command} passes over" in result.err
         result = run(*shlex.split(command))
         assert result.code == 0, result.err

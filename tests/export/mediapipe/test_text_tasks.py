@@ -362,7 +362,7 @@ def test_what_is_refused(tmp_path, message):
 
 def test_model_that_is_for_no_task(make):
     reason = (
-        r"needs a model that takes strings, .+ Leave out `task` \(--task.+ Of "
+        r"needs a model that takes strings, .+ Leave out `task` .+ Of "
         "a model with a prompt give model.with_prompt"
     )
     with pytest.raises(ValueError, match=reason):

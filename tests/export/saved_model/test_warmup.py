@@ -137,7 +137,7 @@ def test_warmup_that_is_none(make, tmp_path, warmup, message):
 
 
 def test_warmup_is_replayed_or_not_written(make, tmp_path):
-    with pytest.raises(ValueError, match="`warmup` needs verify=True"):
+    with pytest.raises(ValueError, match="`warmup` cannot be used with `ver"):
         kp.export_saved_model(
             make.embedder(), tmp_path / "base", warmup=True, verify=False
         )

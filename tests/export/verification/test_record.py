@@ -197,7 +197,7 @@ def test_hidden_files_are_left_alone(numbers, exported, tmp_path, soon):
 def test_options_name_regular_files(tmp_path, soon):
     from keras_posenc.export.keras_file import keras_loader
     from keras_posenc_cli.arguments import labels
-    from keras_posenc_cli.loading import load_arrays
+    from keras_posenc_cli.loading import load_samples
     from keras_posenc_cli.process import UsageError
 
     device(tmp_path / "labels.txt")
@@ -207,7 +207,7 @@ def test_options_name_regular_files(tmp_path, soon):
         path = tmp_path / f"{spoil.__name__}.npz"
         spoil(path)
         with pytest.raises(UsageError, match="is no regular file"):
-            load_arrays("--samples", path)
+            load_samples(path)
         path = tmp_path / f"{spoil.__name__}.keras"
         spoil(path)
         with (
@@ -216,4 +216,4 @@ def test_options_name_regular_files(tmp_path, soon):
         ):
             load(path)
     np.savez(tmp_path / "good.npz", x=np.ones(2))
-    assert load_arrays("--samples", tmp_path / "good.npz")["x"].shape == (2,)
+    assert load_samples(tmp_path / "good.npz")["x"].shape == (2,)

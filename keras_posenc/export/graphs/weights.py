@@ -1,15 +1,21 @@
-"""Models of mixed precision, in float32."""
+"""Weights of models, for formats that lack dtypes or sizes."""
 
+import math
 from collections.abc import Sequence
 from typing import Any
 
+import numpy as np
 from keras.dtype_policies import DTypePolicy, DTypePolicyMap
 
+from keras_posenc.export import units
 from keras_posenc.export.errors import ExportError
 from keras_posenc.export.frozen import FrozenModel
 from keras_posenc.export.signatures.signature import Signature
 from keras_posenc.keras_internals import layers_within
 
+# Protocol buffers and flatbuffers count bytes in 31 bits; some are left for the
+# graph.
+MOST = 2**31 - 2**22
 # Dtypes of weights that the formats do not have.
 _REFUSED = {
     "litert": ("float16", "bfloat16", "float64"),
@@ -48,3 +54,26 @@ def to_float32(
                 changed = True
                 frozen.policies[id(layer)] = DTypePolicy("float32")
     return changed
+
+
+def check_size(
+    signatures: Sequence[Signature],
+    format_name: str,
+    advice: str,
+    share: float = 1.0,
+) -> None:
+    """Raises `ExportError` if one file cannot hold the weights."""
+    variables = {
+        id(variable): variable
+        for signature in signatures
+        for variable in signature.model.weights
+    }
+    count = sum(
+        math.prod(each.shape) * np.dtype(each.dtype).itemsize
+        for each in variables.values()
+    )
+    if count * share > MOST:
+        raise ExportError(
+            f"The model has weights of {units.size(count)}, and {format_name} "
+            f"files hold {units.size(MOST)} at most: {advice}"
+        )
