@@ -189,7 +189,6 @@ def _error(
 def _likelihoods(
     probe: Probe, got: Mapping[str, Any], reference: Reference
 ) -> Likelihoods | None:
-    """Returns likelihoods of texts, if any."""
     rescore = reference.rescores.get(probe.signature)
     if rescore is not None and probe.signature in reference.by_likelihood:
         return of_generated(probe.inputs, got, rescore)

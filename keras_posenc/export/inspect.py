@@ -218,7 +218,6 @@ _KINDS = {
 
 
 def _line(what: str, values: Mapping[str, Any]) -> str:
-    """Returns what a file's metadata says, in one line."""
     parts = []
     for name, value in values.items():
         text = ", ".join(map(str, value)) if isinstance(value, list) else value

@@ -136,7 +136,6 @@ def _shape(name: str, siblings: Mapping[str, Any]) -> list[int]:
 
 
 def _plain(value: Any) -> Any:
-    """Returns the value of a node's attribute."""
     kind = value.WhichOneof("value")
     if kind == "list":
         return [*value.list.i] or [*value.list.f] or [*value.list.shape]

@@ -155,7 +155,6 @@ def _values(sample: Any) -> Iterable[Any]:
 
 
 def _arrays(signature: Signature) -> str:
-    """Returns an example of the signature's inputs, as items of a dict."""
     return ", ".join(
         f"'{name}': {'texts' if spec.dtype == 'string' else 'array'}"
         for name, spec in signature.specs.items()

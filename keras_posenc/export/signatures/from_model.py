@@ -213,13 +213,11 @@ def _arguments_of(
 
 
 def _parameters(model: keras.Model) -> list[str]:
-    """Returns the model's own arguments of `call`."""
     parameters = inspect.signature(model.call).parameters
     return [name for name in parameters if name not in ("mask", "training")]
 
 
 def _first_call(model: keras.Model) -> Any:
-    """Returns the shapes that Keras keeps of a model's first call."""
     return (model.get_build_config() or {}).get("input_shape")
 
 

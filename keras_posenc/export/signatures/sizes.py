@@ -7,6 +7,7 @@ import numpy as np
 
 from keras_posenc.export import units
 from keras_posenc.export.errors import ExportError
+from keras_posenc.export.frozen import once
 from keras_posenc.export.signatures.signature import Signature
 
 # Protocol buffers and flatbuffers count bytes in 31 bits; some are left for the
@@ -21,14 +22,9 @@ def check_size(
     share: float = 1.0,
 ) -> None:
     """Raises `ExportError` if one file cannot hold the weights."""
-    variables = {
-        id(variable): variable
-        for signature in signatures
-        for variable in signature.model.weights
-    }
     count = sum(
         math.prod(each.shape) * np.dtype(each.dtype).itemsize
-        for each in variables.values()
+        for each in once(x for each in signatures for x in each.model.weights)
     )
     if count * share > MOST:
         raise ExportError(
