@@ -293,6 +293,16 @@ def traced_once(
     return known[key](*tensors)
 
 
+@contextlib.contextmanager
+def alike_shared(is_shared: bool) -> Iterator[None]:
+    """A scope in which `called_alike` shares functions in graphs, or not."""
+    token = _SHARES.set(is_shared)
+    try:
+        yield
+    finally:
+        _SHARES.reset(token)
+
+
 def called_alike(
     function: Callable[..., Any],
     layer: Any,
@@ -374,11 +384,8 @@ def traced_for_any_size(
         jit_compile=jit_compile,
         autograph=False,
     )
-    token = _SHARES.set(not jit_compile)
-    try:
+    with alike_shared(not jit_compile):
         made = traced.get_concrete_function().structured_outputs
-    finally:
-        _SHARES.reset(token)
     return traced, {
         name: tf.TensorSpec(each.shape, each.dtype, name)
         for name, each in made.items()

@@ -112,7 +112,6 @@ def within_budget(
 
 
 def _some(value: Any) -> dict[str, Any]:
-    """Returns an output as it is kept: see the module's text."""
     import numpy as np
 
     found: dict[str, Any] = {"shape": list(value.shape), "values": value}

@@ -83,6 +83,7 @@ def obey(name: str) -> NoReturn:
             function, arguments, limits = json.loads(requests.get())
             limit(limits)
             response = getattr(module, function)(*arguments)
+            give_back()  # it may wait for long
             if function != "prepare":
                 respond(response)
     except BaseException as error:

@@ -142,7 +142,6 @@ def _savers(graph: Any, library: dict[str, Any]) -> list[str | None]:
 
 
 def _node_name(tensor: str) -> str:
-    """Returns the node, or the argument, that a tensor is an output of."""
     return tensor.removeprefix("^").partition(":")[0]
 
 

@@ -21,6 +21,7 @@ from keras_posenc_worker.runtimes import (
     verify_saved_model,
 )
 
+_LARGE = 2**28  # bytes of weights, which are then held once at a time
 REQUEST, RESPONSE = "request.npz", "response.npz"
 _RUNTIMES = {  # of further kinds TensorFlow
     "litert": "ai_edge_litert.interpreter",
@@ -47,7 +48,9 @@ def prepare(kind: str, exported: str | None = None) -> None:
         _ahead.clear()  # of an export that failed
         with contextlib.suppress(Exception):  # `main` says what is wrong
             _ahead[exported] = model = SavedModel(exported)
-            model.load_in_python()
+            files = Path(exported, "variables").glob("*")
+            if sum(x.stat().st_size for x in files) < _LARGE:
+                model.load_in_python()
 
 
 def main(path: str) -> None:

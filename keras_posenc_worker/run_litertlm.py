@@ -137,7 +137,6 @@ def _chat(
 
 
 def _tried(run: Callable[..., Any], *arguments: Any, **named: Any) -> Any:
-    """Returns what a function does, or a dict with the `error`."""
     before = os.fstat(2).st_size
     try:
         return run(*arguments, **named)

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from keras_posenc_worker.codec import digest
+from keras_posenc_worker.process import give_back
 
 INIT = "__saved_model_init_op"
 Runner = Callable[[dict[str, Any]], dict[str, Any]]
@@ -91,6 +92,12 @@ class SavedModel:
             self._python = tf.saved_model.load(str(self.folder))
         return self._python
 
+    def close(self) -> None:
+        """Frees what the session holds: it cannot run afterwards."""
+        self._session.close()
+        del self._session
+        give_back()
+
     def _restore(self, meta: Any) -> None:
         """Restores variables and tables as `TF_LoadSessionFromSavedModel`."""
         paths = {
@@ -136,6 +143,8 @@ def verify_saved_model(
     """
     import tensorflow as tf
 
+    replayed = _replay_warmup(model)
+    model.close()
     python = model.load_in_python().signatures
     for name in {own: None for own, _ in cases}:
         for (own, inputs), response in zip(cases, found, strict=True):
@@ -158,7 +167,7 @@ def verify_saved_model(
         for signature in python.values()
         for variable in signature.variables
     }
-    return {"weights": [*weights], **_replay_warmup(model)}
+    return {"weights": [*weights], **replayed}
 
 
 def _replay_warmup(model: SavedModel) -> dict[str, list[str]]:

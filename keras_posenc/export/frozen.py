@@ -5,7 +5,7 @@ The caller may train the model meanwhile: layers read copies in this thread.
 
 import contextlib
 import threading
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
 import keras
@@ -45,17 +45,19 @@ class FrozenModel:
             (Offers.of(model).offered_signatures or dict)()
             added = Offers.of(model).added_signatures or dict
             self._models.extend(added().values())
-        self.layers = _once(x for m in self._models for x in layers_within(m))
+        self.layers = once(x for m in self._models for x in layers_within(m))
         operations = [*self.layers]
         for layer in self.layers:
             if isinstance(found := getattr(layer, "operations", None), list):
                 operations += found  # of a graph: functions too
-        self._operations = _once(
+        self._operations = once(
             each for each in operations if isinstance(each, keras.Operation)
         )
         # Keeping the originals too keeps their ids from being reused.
         self._own: dict[int, tuple[Any, Any]] = {}
         self._by_handle: dict[int, tuple[Any, Any]] = {}
+        # What is traced, and of what: by `id` of the latter.
+        self.traced: dict[int, tuple[Any, Any]] = {}
 
     def __enter__(self) -> "FrozenModel":
         with contextlib.ExitStack() as stack:
@@ -63,7 +65,7 @@ class FrozenModel:
             stack.callback(self._free)
             stack.enter_context(forgotten_calls(self._operations))
             stack.enter_context(separate_traces())
-            for variable in _once(x for m in self._models for x in m.variables):
+            for variable in once(x for m in self._models for x in m.variables):
                 if variable_within(variable) is not None:  # else: when read
                     self.own(variable)
             stack.enter_context(_Reading(self))
@@ -160,6 +162,7 @@ class FrozenModel:
                 )
         self._by_handle.clear()
         self._own.clear()
+        self.traced.clear()
 
 
 class _Reading(keras.StatelessScope):
@@ -185,14 +188,20 @@ class _Reading(keras.StatelessScope):
             self._frozen.own(variable).assign(value)
 
 
-def take_over(function: Any) -> None:
-    """Makes a graph function read only frozen variables, if any are frozen."""
+def traced_frozen(signature: Any, trace: Callable[[Any], Any]) -> Any:
+    """Returns the graph function; of frozen models the same one each time."""
     frozen = getattr(_local, "frozen", None)
-    if frozen is not None:
+    if frozen is None:
+        return trace(signature)
+    if id(signature) not in frozen.traced:
+        function = trace(signature)
         frozen.take_over(function)
+        frozen.traced[id(signature)] = signature, function
+    return frozen.traced[id(signature)][1]
 
 
-def _once(values: Iterable[Any]) -> list[Any]:
+def once(values: Iterable[Any]) -> list[Any]:
+    """Returns each object once, in order."""
     return [*{id(each): each for each in values}.values()]
 
 

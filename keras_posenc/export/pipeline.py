@@ -96,11 +96,6 @@ class Format:
         """Finds the signatures, and checks arguments that depend on them."""
         raise NotImplementedError
 
-    @property
-    def traced(self) -> Mapping[str, Any]:
-        """Graph functions of signatures that are written, if known before."""
-        return {}
-
     def write(self, path: Path) -> None:
         """Writes the signatures to a path at which nothing exists."""
         raise NotImplementedError
@@ -245,7 +240,7 @@ def _probes(format: Format) -> Probes:
 
 def _reference(format: Format, probes: Probes, step: Step) -> Reference:
     step("Computing reference outputs")
-    return compute_reference(probes, format.quantization, format.traced)
+    return compute_reference(probes, format.quantization, step)
 
 
 def _report(

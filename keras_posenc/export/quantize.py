@@ -223,7 +223,6 @@ def quantize(
 
 
 def _loss(report: VerificationReport | None) -> float:
-    """Returns the error of the outputs, as a share of what they vary."""
     if report is None:
         return math.inf
     losses = [
@@ -265,7 +264,6 @@ def _mixed(
 
 
 def _taken(samples: Any, part: slice) -> Any:
-    """Returns a part of samples; see `verify_export` for what they may be."""
     if isinstance(samples, Mapping):
         return {name: _taken(each, part) for name, each in samples.items()}
     if isinstance(samples, list | tuple) and len(samples) == 1:

@@ -241,7 +241,6 @@ def run_cases(name: str, found: Inspection, cases: Cases) -> list[Any]:
 
 
 def _version(name: str) -> str:
-    """Returns the version of a runtime, whatever its package is called."""
     known = metadata.packages_distributions().get(RUNTIMES[name].module, [])
     return metadata.version(known[0]) if known else "of an unknown version"
 

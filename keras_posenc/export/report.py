@@ -204,7 +204,6 @@ class VerificationReport:
         )
 
     def _remedy(self, other_weights: str) -> str:
-        """Returns what to do about a difference, after the text of it."""
         if self.worst.error:
             return ""
         if self.worst.is_extreme and self.kind != "saved_model":

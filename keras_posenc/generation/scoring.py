@@ -50,6 +50,10 @@ class Scoring(NamedArguments, keras.layers.Layer):
         self.start_id = start_id
         self.end_ids = tuple(end_ids)
         self.complete = complete
+        if not hasattr(model, "encode"):
+            decoder = keras.Model(model.inputs, model.decoder.output)
+            # A function, of which Keras saves no second copy of the weights.
+            self._decoded = lambda ids: decoder(ids)
 
     def build(self, input_shape: Any) -> None:
         self.built = True
@@ -88,12 +92,14 @@ class Scoring(NamedArguments, keras.layers.Layer):
                 source = ops.pad(
                     source, ((0, 0), (0, 1)), constant_values=model.pad_id
                 )
-            return self._logits(
+            return self._within(
                 ids, lambda ids: model({"source": source, "target": ids})
             )
-        logits = ops.take_along_axis(
-            self._logits(ids, model), ops.maximum(places, 0), axis=1
+        # Logits only where they are asked for: they need the most memory.
+        decoded = ops.take_along_axis(
+            self._within(ids, self._decoded), ops.maximum(places, 0), axis=1
         )
+        logits = model.logits_at(decoded)
         # Without a prompt, all ids are equally likely to be the first.
         return ops.where(places < 0, ops.zeros_like(logits), logits)
 
@@ -187,8 +193,8 @@ class Scoring(NamedArguments, keras.layers.Layer):
             )
         self.model.check_length(length, what)
 
-    def _logits(self, ids: Any, compute: Callable[[Any], Any]) -> Any:
-        """Returns logits `(batch, seq, vocabulary)`; NaN beyond positions.
+    def _within(self, ids: Any, compute: Callable[[Any], Any]) -> Any:
+        """Returns what is computed, `(batch, seq, n)`; NaN beyond positions.
 
         A table of positions raises for a static length beyond it, even where
         only padding is.

@@ -290,14 +290,19 @@ class DecodingModel(StackModel):
             cache["blocks"],
             cache.get("memory", []),
         )
+        slot = cache["slot"] + count
+        kept |= {"slot": slot, "blocks": blocks}
+        return self.logits_at(x), {**cache, **kept}
+
+    def logits_at(self, x: Any) -> Any:
+        """Computes the logits of outputs of the decoder, `(..., dim)`."""
         if self.head is None:
             logits = self.target_embedding(x, reverse=True)
         else:
             logits = project(self.head, x)
         if self.logits_layer is not None:
             logits = self.logits_layer(logits)
-        slot = cache["slot"] + count
-        return logits, {**cache, **kept, "slot": slot, "blocks": blocks}
+        return logits
 
     def own_cache(self, cache: dict[str, Any]) -> dict[str, Any]:
         """Returns a cache that `call_with_cache` may overwrite."""

@@ -646,13 +646,17 @@ class Stack(AttentionLayer):
             context.skip_padding(x, training)
         x = context.pack(x)
         scores: list[Any] = []
-        for block in self.each_block(x, context):
-            x = block(
+
+        def compute(block: Any, x: Any) -> Any:
+            return block(
                 x,
                 return_attention_scores=return_attention_scores,
                 training=training,
                 context=context,
             )
+
+        for block in self.each_block(x, context):
+            x = self._computed(compute, block, context, x)
             if return_attention_scores:
                 x, *weights = x
                 scores.append(weights)
@@ -660,6 +664,22 @@ class Stack(AttentionLayer):
         # (block, kind of attention) -> (kind of attention, block)
         by_kind = (list(weights) for weights in zip(*scores, strict=True))
         return (x, *by_kind) if return_attention_scores else x
+
+    def _computed(
+        self, function: Any, block: Any, context: Context, *given: Any
+    ) -> Any:
+        """Returns `function(block, *given)`, of alike blocks by one graph."""
+        if context.shared or context.layer_inputs is not None:
+            # What one block computes for others is not of its graph alone.
+            return function(block, *given)
+        across = getattr(block, "cross_attention", None)
+        kind = (
+            block.norm,
+            block.attention.attention,
+            None if across is None else across.attention,
+        )
+        known = context.queries.known
+        return called_alike(function, block, *given, known=known, kind=kind)
 
     def each_block(self, x: Any, context: Context) -> Iterator[Any]:
         """Yields the blocks, for each of which the context is made ready."""
@@ -848,24 +868,10 @@ class TransformerDecoder(Stack, DecodingLayer):
         x = context.hide_padding(x)
         left, new = iter(caches), []
         for block in self.each_block(x, context):
-            spec, across = block.attention.attention, block.cross_attention
+            spec = block.attention.attention
             cache = next(left) if spec.keys_of is None else {}
             given = x, cache, remembered[context.block] if remembered else None
-            if context.shared or context.layer_inputs is not None:
-                # What one block computes for others is not of its graph alone.
-                x, cache = attend(block, *given)
-            else:
-                x, cache = called_alike(
-                    attend,
-                    block,
-                    *given,
-                    known=context.queries.known,
-                    kind=(
-                        block.norm,
-                        spec,
-                        None if across is None else across.attention,
-                    ),
-                )
+            x, cache = self._computed(attend, block, context, *given)
             if spec.keys_of is None:
                 new.append(cache)
         return self.finish(x, context), new

@@ -6,7 +6,9 @@ import pytest
 from keras import ops
 
 import keras_posenc as kp
+from keras_posenc.export.signatures import signature
 from keras_posenc.generation.step import numbers_of
+from keras_posenc_worker.runtimes import read_graph
 from tests.generation.toy import SIZES, compiled, eager, in_graph, shaken
 
 VOCABULARY, START, END = 12, 2, 3
@@ -371,6 +373,29 @@ def test_parts_of_a_stream_are_what_their_blocks_compute():
     graph = step.predict_function.get_concrete_function().graph
     kinds = [each.type for each in graph.get_operations()]
     assert kinds.count("PartitionedCall") == 2
+
+
+@HOME
+def test_alike_blocks_of_a_large_models_file_are_one_function(
+    monkeypatch, tmp_path
+):
+    """And the file gives what the model does: else it would be refused."""
+    monkeypatch.setattr(signature, "_MANY", 0)
+    made = generator(continuer(num_layers=4))
+    file = kp.export_saved_model(made, tmp_path, verbose=False)
+    graph = read_graph(str(file.path)).graph_def
+    shared = {
+        each.signature.name
+        for each in graph.library.function
+        if each.attr["_noinline"].b
+    }
+    calls = [
+        node.attr["f"].func.name
+        for each in graph.library.function
+        for node in each.node_def
+    ]
+    # Prompt and step of two searches, and the targets that are scored.
+    assert [calls.count(name) for name in shared] == [3] * 5
 
 
 @HOME

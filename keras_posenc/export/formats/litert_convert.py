@@ -1,6 +1,7 @@
 """Converts signatures to LiteRT with TensorFlow's converter."""
 
 import math
+import mmap
 import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -32,6 +33,7 @@ from keras_posenc.export.worker_client import (
 from keras_posenc.keras_internals import layers_within
 from keras_posenc.publish import working_folder, writing_to
 from keras_posenc_worker import convert_litert
+from keras_posenc_worker.process import give_back
 
 # The SavedModel is this process's own. A large one takes minutes.
 _UNLIMITED = Limits(memory=None, seconds=None, file=2**40, timeout=2**16)
@@ -61,7 +63,8 @@ def convert(
             error = _run_converter(saved_model, names, file)
         if error is not None:
             raise _conversion_error(error, signatures, named)
-        content = file.read_bytes()
+        with file.open("rb") as opened:  # its weights need not be in memory
+            content = mmap.mmap(opened.fileno(), 0, access=mmap.ACCESS_READ)
     model = rounded(read(content), quantization, samples)
     compute_sizes_ahead(model)
     for signature in signatures if in_order else ():
@@ -81,6 +84,7 @@ def _run_converter(
     saved_model: Path, names: Sequence[str], file: Path
 ) -> str | None:
     given = str(saved_model), names, str(file)
+    give_back()  # the converter needs the most memory of all steps
     try:
         with spare_worker(convert_litert.__name__) as worker:
             error: str | None = worker.run(*given, limits=_UNLIMITED)

@@ -19,7 +19,7 @@ _MOST = 2**31 - 1  # bytes of a flatbuffer
 _DATA = 4  # place of the field `data` in the table of a buffer's fields
 
 
-def read(content: bytes) -> Any:
+def read(content: Any) -> Any:
     """Returns a file's bytes as an object, with views of each constant once."""
     model = unpack(content)
     whole = np.frombuffer(content, "uint8")

@@ -178,7 +178,6 @@ def _texts(parts: Any, sizes: Sequence[int]) -> tuple[list[str], list[str]]:
 def _halves(
     embedder: keras.Model, text_encoder: keras.Model, sizes: Sequence[int]
 ) -> dict[str, dict[str, Any]]:
-    """Returns the signatures of the two models, as exports take them."""
     width = text_encoder.inputs[0].shape[-1]
     return {
         "embedder": {"embed": (embedder, {"token": (1, 1)})},

@@ -177,7 +177,6 @@ class EngineTest:
 
     @property
     def _count(self) -> int:
-        """How many tokens follow a prompt."""
         return max(1, min(_TOKENS, int(self.parts.cache_length) // 4))
 
     def prompts(self) -> list[Prompt]:

@@ -326,7 +326,6 @@ def check_no_labels(labels: Any, path: Path) -> None:
 
 
 def _metadata(task: TextTask, inputs: list[str]) -> bytes:
-    """Returns the tokenizer, the labels, and the names of the tensors."""
     import flatbuffers
 
     schema = require_schema()

@@ -16,7 +16,6 @@ from keras_posenc.export.formats.savedmodel_serving import (
     write_warmup,
 )
 from keras_posenc.export.graphs.writing import (
-    trace_all,
     weights_of,
     write_saved_model,
 )
@@ -44,7 +43,6 @@ class SavedModel(Format):
     warmup: Any = None
     batching: Any = None
     requests: Sequence[tuple[str, Inputs]] = ()
-    functions: dict[str, Any] | None = None
     writing: ClassVar[str] = "Writing the SavedModel"
     is_conversion: ClassVar[bool] = False
 
@@ -73,14 +71,7 @@ class SavedModel(Format):
 
     def write(self, path: Path) -> None:
         """Traces the model, and lets TensorFlow write its graph and weights."""
-        self.functions = write_saved_model(
-            self.signatures, path, has_serve=True
-        )
-
-    @property
-    def traced(self) -> Mapping[str, Any]:
-        """Graph functions that read variables, so that tests can move these."""
-        return self.functions or {}
+        write_saved_model(self.signatures, path, has_serve=True)
 
     def complete(
         self, path: Path, reference: Reference | None, found: Inspection
@@ -103,13 +94,10 @@ class SavedModel(Format):
 
     def different_weights(self, response: Mapping[str, Any]) -> list[str]:
         """Returns the variables whose values the file does not store."""
-        functions = self.functions
-        if functions is None:  # a verification; an export has written them
-            functions = trace_all(self.signatures)
         stored = {*response.get("weights", [])}
         return [
             each.name.partition(":")[0]
-            for each in weights_of(functions)
+            for each in weights_of(self.signatures)
             if digest(each.read_value()) not in stored
         ]
 

@@ -76,7 +76,6 @@ def _signature(
     inspection: Inspection,
     reference: Reference | None,
 ) -> str:
-    """Returns the section on a signature: its tensors, and a request."""
     rows = ["| | name | dtype and shape |", "|---|---|---|"]
     for side, found in inspection.signatures[signature.name].items():
         for tensor, info in found.items():

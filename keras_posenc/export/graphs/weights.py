@@ -9,7 +9,7 @@ from keras.dtype_policies import DTypePolicy, DTypePolicyMap
 
 from keras_posenc.export import units
 from keras_posenc.export.errors import ExportError
-from keras_posenc.export.frozen import FrozenModel
+from keras_posenc.export.frozen import FrozenModel, once
 from keras_posenc.export.signatures.signature import Signature
 from keras_posenc.keras_internals import layers_within
 
@@ -63,14 +63,9 @@ def check_size(
     share: float = 1.0,
 ) -> None:
     """Raises `ExportError` if one file cannot hold the weights."""
-    variables = {
-        id(variable): variable
-        for signature in signatures
-        for variable in signature.model.weights
-    }
     count = sum(
         math.prod(each.shape) * np.dtype(each.dtype).itemsize
-        for each in variables.values()
+        for each in once(x for each in signatures for x in each.model.weights)
     )
     if count * share > MOST:
         raise ExportError(

@@ -1,21 +1,17 @@
 """Traces signatures, and writes them to a SavedModel with TensorFlow."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import keras
 
 from keras_posenc.export.errors import ExportError, in_words
+from keras_posenc.export.frozen import once
 from keras_posenc.export.signatures.signature import Signature
 from keras_posenc.export.signatures.tracing import trace
 from keras_posenc.keras_internals import layers_within, ordinary_traces
 from keras_posenc.publish import writing_to
-
-
-def trace_all(signatures: Sequence[Signature]) -> dict[str, Any]:
-    """Returns the graph functions of signatures by name."""
-    return {each.name: trace(each) for each in signatures}
 
 
 def tables_of(signatures: Sequence[Signature]) -> list[Any]:
@@ -23,26 +19,14 @@ def tables_of(signatures: Sequence[Signature]) -> list[Any]:
     import tensorflow as tf
 
     resource = tf.saved_model.experimental.TrackableResource
-    return list(
-        {
-            id(value): value
-            for signature in signatures
-            for layer in layers_within(signature.model)
-            for value in vars(layer).values()
-            if isinstance(value, resource)
-        }.values()
-    )
+    layers = (x for each in signatures for x in layers_within(each.model))
+    found = (value for layer in layers for value in vars(layer).values())
+    return once(value for value in found if isinstance(value, resource))
 
 
-def weights_of(functions: Mapping[str, Any]) -> list[Any]:
-    """Returns the variables that functions read, as a file lists them."""
-    return list(
-        {
-            id(variable): variable
-            for function in functions.values()
-            for variable in function.variables
-        }.values()
-    )
+def weights_of(signatures: Sequence[Signature]) -> list[Any]:
+    """Returns the variables that graphs read, as a file lists them."""
+    return once(x for each in signatures for x in trace(each).variables)
 
 
 def serve_of(signature: Signature, function: Any) -> Any:
@@ -71,11 +55,11 @@ def write_saved_model(
     """Writes a SavedModel, each weight once; returns its graph functions."""
     import tensorflow as tf
 
-    functions = trace_all(signatures)
+    functions = {each.name: trace(each) for each in signatures}
     # Track only what the functions read: Keras's own export tracks every layer
     # as well, and so writes each weight twice.
     module = tf.Module()
-    module.weights = weights_of(functions)
+    module.weights = weights_of(signatures)
     module.tables = tables_of(signatures)
     for signature in signatures if has_serve else ():
         if signature.has_serve:

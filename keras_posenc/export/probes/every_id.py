@@ -56,7 +56,6 @@ def every_id(
 def _batch(
     inputs: Inputs, values: Mapping[str, np.ndarray], index: int
 ) -> Inputs:
-    """Returns a batch with the values whose turn it is."""
     found = dict(inputs)
     for name, each in values.items():
         value = found[name]

@@ -53,9 +53,8 @@ class Graphs:
     a window, which would divide by zero as it is run, and end the process.
     """
 
-    def __init__(self, signature: Signature, traced: Any = None) -> None:
-        self.signature = signature
-        self._traced = traced
+    def __init__(self, signature: Signature, step: Any = str) -> None:
+        self.signature, self._step = signature, step
         self._of_sizes: dict[Any, Any] = {}
         self._known: dict[bytes, tuple[Inputs, dict[str, Any], float]] = {}
         self.seconds = 0.0
@@ -63,7 +62,7 @@ class Graphs:
     @functools.cached_property
     def of_any_size(self) -> Any:
         """The graph function of dynamic sizes."""
-        return self._traced or trace(self.signature)
+        return trace(self.signature)
 
     @functools.cached_property
     def has_sizes(self) -> bool:
@@ -156,6 +155,9 @@ class Graphs:
         """Returns the model's outputs; runs it once for the same inputs."""
         key = hashlib.sha256(pickle.dumps(inputs)).digest()
         if key not in self._known:
+            if self.signature.is_large:
+                what = f"{self.signature.name}, {describe(inputs)}"
+                self._step(f"Running the model itself: {what}")
             began = time.process_time()
             outputs = self(inputs)
             self._known[key] = inputs, outputs, time.process_time() - began

@@ -3,10 +3,10 @@
 import contextlib
 import dataclasses
 import functools
-import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
+import keras
 import numpy as np
 
 from keras_posenc.export.model_protocol import Offers
@@ -40,7 +40,6 @@ from keras_posenc.export.signatures.lengths import IDS
 from keras_posenc.export.signatures.signature import Signature
 from keras_posenc.keras_internals import layers_within
 
-_MANY = 2**27  # weights, half a GB of float32: each run takes seconds
 _GENERATED = (
     "These inputs were generated. Give the longest sequence that the model "
     "takes as `max_length`, or real inputs as `samples`"
@@ -104,7 +103,7 @@ class Reference:
 def compute_reference(
     probes: Probes,
     quantization: str | None = None,
-    functions: Mapping[str, Any] | None = None,
+    step: Callable[[str], object] = str,
 ) -> Reference:
     """Runs the model itself; the exported model gets the same inputs later."""
     signatures, tolerance = probes.signatures, probes.tolerance
@@ -115,11 +114,10 @@ def compute_reference(
     for each in signatures if quantization is not None else ():
         if (rescore := rescore_of(each)) is not None:
             rescores[each.name] = rescore
-    traced = {id(x): (functions or {}).get(x.name) for x in signatures}
     models: dict[int, Graphs] = {}
     for each in signatures:
         base = each.innermost
-        models.setdefault(id(base), Graphs(base, traced.get(id(base))))
+        models.setdefault(id(base), Graphs(base, step))
     graphs = {each.name: models[id(each.innermost)] for each in signatures}
     cases: list[Probe] = []
     notes: list[str] = []
@@ -129,8 +127,12 @@ def compute_reference(
             own = graphs[each.name]
             cases += _cases(each, probes, own, notes)
             cases += _pairs(each, probes, own, quantization is not None)
+        known: set[int] = set()
         for run in models.values():
-            for case in run.smallest():
+            parts = {*_parts(run.signature.model)}
+            # Layers that have repeated in another model do so in this one.
+            for case in () if parts <= known else run.smallest():
+                known |= parts
                 check_repeats(run, *case, tolerance)
                 if not _is_rounding(run.signature):
                     found = difference_in_eager_code(run, *case, tolerance)
@@ -240,13 +242,22 @@ def _cases(
             yield Probe(signature.name, inputs, call(inputs), extremes=kinds)
 
 
+def _parts(model: keras.Model) -> Iterator[int]:
+    """Yields the `id` of all that computes: not of Keras's own containers."""
+    containers = keras.Model | keras.layers.InputLayer
+    for each in layers_within(model):
+        is_own = type(each).__module__.startswith("keras.")
+        if not (is_own and isinstance(each, containers)):
+            yield id(each)
+
+
 def _is_rounding(signature: Signature) -> bool:
     """Returns whether eager code may well differ, or would take seconds."""
     dtypes = {each.compute_dtype for each in layers_within(signature.model)}
     return (
         Offers.of(signature.model).rescore is not None  # a choice may be a tie
         or bool(dtypes & {"float16", "bfloat16"})
-        or sum(math.prod(x.shape) for x in signature.model.weights) > _MANY
+        or signature.is_large
     )
 
 

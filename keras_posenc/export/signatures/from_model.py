@@ -212,7 +212,6 @@ def _arguments_of(
 
 
 def _parameters(model: keras.Model) -> list[str]:
-    """Returns the model's own arguments of `call`."""
     parameters = inspect.signature(model.call).parameters
     return [name for name in parameters if name not in ("mask", "training")]
 

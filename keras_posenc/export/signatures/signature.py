@@ -2,6 +2,7 @@
 
 import dataclasses
 import functools
+import math
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -9,6 +10,7 @@ import keras
 import numpy as np
 
 DEFAULT = "serving_default"
+_MANY = 2**27  # weights, half a GB of float32
 
 Shape = tuple[int | None, ...]
 
@@ -38,6 +40,11 @@ class Signature:
     pack: Callable[[dict[str, Any]], Any] = dict
     # From outputs, such as a file's, to those that name the classes of scores.
     labels: Callable[[Arrays], Arrays] | None = None
+
+    @functools.cached_property
+    def is_large(self) -> bool:
+        """Whether tracing the model, and each run, takes seconds."""
+        return sum(math.prod(x.shape) for x in self.model.weights) > _MANY
 
     @property
     def innermost(self) -> "Signature":

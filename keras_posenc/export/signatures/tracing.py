@@ -8,13 +8,22 @@ from typing import Any
 import keras
 
 from keras_posenc.export.errors import ExportError
-from keras_posenc.export.frozen import take_over
+from keras_posenc.export.frozen import traced_frozen
 from keras_posenc.export.signatures.signature import Signature
-from keras_posenc.keras_internals import kept_names, layers_within
+from keras_posenc.keras_internals import (
+    alike_shared,
+    has_static_shapes,
+    kept_names,
+    layers_within,
+)
 
 
 def trace(signature: Signature) -> Any:
     """Returns the signature as a TensorFlow graph function of any sizes."""
+    return traced_frozen(signature, _traced)
+
+
+def _traced(signature: Signature) -> Any:
     import tensorflow as tf
 
     def call(**inputs: Any) -> dict[str, Any]:
@@ -25,15 +34,15 @@ def trace(signature: Signature) -> Any:
                 inputs[name] = tf.ensure_shape(inputs[name], spec.shape)
         return signature.call(inputs)
 
-    with tracing(signature):
-        function = tf.function(call, autograph=False).get_concrete_function(
+    # Other converters of a SavedModel may need all operators in one graph.
+    is_shared = signature.is_large and not has_static_shapes()
+    with tracing(signature), tf.device(None), alike_shared(is_shared):
+        return tf.function(call, autograph=False).get_concrete_function(
             **{
                 name: tf.TensorSpec(spec.shape, spec.dtype, name=name)
                 for name, spec in signature.specs.items()
             }
         )
-    take_over(function)
-    return function
 
 
 @contextlib.contextmanager
