@@ -56,8 +56,8 @@ demo: $(VENV)/.installed ## Run the example to start with
 	$(VENV)/bin/python examples/dates.py
 
 # A file's tests stay in one process, which makes its fixtures once, and, on JAX,
-# compiles its operations once.
-TEST = -m pytest -n $(JOBS) --dist loadfile
+# compiles its operations once. tests/conftest.py orders the files.
+TEST = -m pytest -n $(JOBS) --dist loadfile --no-loadscope-reorder
 
 # Python keeps what it compiles: tests start many processes, and each of them
 # would compile the package anew.

@@ -32,12 +32,18 @@ LIBRARIES = {
     ("render_chat",): ["jinja2.ext", "jinja2.sandbox"],
     ("read",): ["google.protobuf.message", "numpy"],
     ("read_keras",): ["keras"],
+    ("run_litertlm",): ["litert_lm"],
     ("run", "litert"): ["ai_edge_litert.interpreter"],
     ("run", "litert_compiled"): ["ai_edge_litert.compiled_model"],
     ("run", "onnx"): ["onnxruntime"],
     ("run", "saved_model"): ["tensorflow"],
 }
-MOST = 6  # servers: the oldest ends
+# What libraries read as they are loaded.
+READ = (
+    *("CUDA_", "KERAS_", "LD_", "MKL_"),
+    *("OMP_", "OPENBLAS_", "PYTHON", "TF_", "XLA_"),
+)
+MOST = 9  # servers: the one that was used last ends last
 COMMAND = [sys.executable, "-P", "-m", "keras_posenc_worker"]
 servers = {}
 lock = threading.Lock()
@@ -90,10 +96,10 @@ def start(arguments, **options):
     kind = arguments[4].removeprefix("keras_posenc_worker."), *prepared.get()
     if kind not in LIBRARIES:
         return subprocess.Popen(arguments, **options)
-    environment = {**options["env"]}
-    environment.pop("PYTEST_CURRENT_TEST", None)
+    environment = {"KERAS_BACKEND": "tensorflow", **options["env"]}
+    read = {x: environment[x] for x in environment if x.startswith(READ)}
     libraries = tuple(LIBRARIES[kind])
-    key = os.getpid(), libraries, tuple(sorted(environment.items()))
+    key = os.getpid(), libraries, tuple(sorted(read.items()))
     with lock:
         if key not in servers or servers[key][1].poll() is not None:
             if len(servers) >= MOST:
@@ -108,6 +114,7 @@ def start(arguments, **options):
             )
             theirs.close()
             servers[key] = ours, process
+        servers[key] = servers.pop(key)
         return ForkedWorker(servers[key][0], arguments, **options)
 
 

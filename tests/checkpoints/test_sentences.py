@@ -111,7 +111,9 @@ def test_prompts(model, variant, expected):
 
 def test_many_texts_come_back_in_their_order(models):
     texts = [f"{'a ' * (number % 7)}b" for number in range(1_100)]
-    found = models("lasttoken").encode_document(texts, prompt="", verbose=0)
+    found = models("lasttoken").encode_document(
+        texts, prompt="", batch_size=256, verbose=0
+    )
     wanted = models("lasttoken").predict(texts[:7], verbose=0)
     near(found, wanted[np.arange(1_100) % 7])
 

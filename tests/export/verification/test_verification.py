@@ -284,15 +284,15 @@ def test_outputs_and_inputs_that_are_others(
 
 
 def test_runtime_that_hangs(make, tmp_path, contents, monkeypatch):
-    plain = worker_client.Worker.call
+    plain = worker_client.Worker.run
 
-    def call(worker, function, *arguments, **options):
-        if worker.process.args[-1] == run.__name__ and function == "main":
+    def run_stopped(worker, *arguments, limits):
+        if worker.process.args[-1] == run.__name__:
             os.kill(worker.process.pid, signal.SIGSTOP)
-        plain(worker, function, *arguments, **options)
+            limits = dataclasses.replace(limits, timeout=1)
+        return plain(worker, *arguments, limits=limits)
 
-    monkeypatch.setattr(worker_client.Worker, "call", call)
-    monkeypatch.setattr(worker_client, "_LONGEST", 3)
+    monkeypatch.setattr(worker_client.Worker, "run", run_stopped)
     with pytest.raises(
         kp.ExportVerificationError, match="The runtime did not respond within"
     ):

@@ -28,7 +28,7 @@ def test_all_rows_and_columns_of_a_large_output_are_seen():
             if rows * width <= 4096:
                 continue
             wanted = np.zeros((rows, width), "int8")
-            places = case(wanted)["outputs"]["y"]["places"]
+            places = cases._some(wanted)["places"]
             assert len(np.unique(places)) == 4096
             assert len(np.unique(places // width)) == min(rows, 4096)
             assert len(np.unique(places % width)) == min(width, 4096)
