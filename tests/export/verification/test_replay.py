@@ -123,7 +123,7 @@ def test_cases_of_no_use(files, tmp_path):
     record_path(path).unlink()
     with pytest.raises(
         ValueError,
-        match=r"has no record .*: `kp.verify_export\(path, model\)` \(",
+        match=r"has no record .*: `kp.verify_export\(path, model\)`",
     ):
         kp.verify_export(path, verbose=False)
 
