@@ -21,10 +21,10 @@ class Slots:
         count: How many tokens are new.
         length: How many slots there are.
         how: How tokens are written. "copy": into copies of the buffers.
-            "step": the same, but a step updates a slice, for a compiler that
-            then writes only this slice. "slice": all tokens as one slice, which
-            must fit. "memory": a step overwrites the memory of buffers of rank
-            4, for a loop that owns them; its slot must exist.
+            "step": the same, but of buffers of rank 4 a step updates a slice,
+            which is all that XLA then writes. "slice": all tokens as one slice,
+            which must fit. "memory": a step overwrites the memory of buffers of
+            rank 4, for a loop that owns them; its slot must exist.
         real: Bool `(batch, count)`, which new tokens a slice of several has;
             the slots of others keep what they have. By default all.
     """
@@ -64,9 +64,9 @@ class Slots:
                 real = ops.expand_dims(self.real, apart)
                 new = ops.where(real, new, kept)
             return of_shape(ops.slice_update(buffer, start, new), buffer)
-        if self.is_step and self.how == "step":
+        if self.is_step and rank == 4 and self.how == "step":
             return self._updated(buffer, new, axis)
-        if self.is_step and self.how == "memory" and rank == 4:
+        if self.is_step and rank == 4 and self.how == "memory":
             return self._overwritten(buffer, new)
         if not self.is_step:
             new = ops.take(new, self.source, axis=axis)
@@ -84,12 +84,16 @@ class Slots:
 
     def _updated(self, buffer: Any, new: Any, axis: int) -> Any:
         start = [0] * len(buffer.shape)
-        start[axis] = ops.minimum(self.first, self.length - 1)
-        # If the buffer is full, the last token is kept.
-        shape = (*ops.shape(buffer)[:axis], 1, *ops.shape(buffer)[axis + 1 :])
-        kept = ops.slice(buffer, start, shape)
-        new = ops.where(ops.less(self.first, self.length), new, kept)
-        return of_shape(ops.slice_update(buffer, start, new), buffer)
+        start[axis] = self.first
+        # In a loop of one round, and none if the buffer is full: XLA would fuse
+        # a bare update with what reads the buffer, and copy all of it for that.
+        (buffer,) = ops.while_loop(
+            lambda _: ops.less(self.first, self.length),
+            lambda buffer: (ops.slice_update(buffer, start, new),),
+            (buffer,),
+            maximum_iterations=1,
+        )
+        return buffer
 
 
 def of_shape(x: Any, like: Any) -> Any:
