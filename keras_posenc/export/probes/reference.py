@@ -188,7 +188,6 @@ def _cases(
     graphs: Graphs,
     notes: list[str],
 ) -> Iterator[Probe]:
-    """Yields a signature's probes, with the model's outputs."""
     call = runner_of(signature, graphs)
     given, most = probes.given[signature.name], probes.max_length
     smallest, longest = fitting.sizes_of(
