@@ -15,6 +15,7 @@ from keras_posenc.export.model_protocol import Offers
 from keras_posenc.keras_internals import (
     exporting_to,
     forgotten_calls,
+    has_static_shapes,
     layers_within,
     policies_of_this_thread,
     separate_traces,
@@ -56,7 +57,6 @@ class FrozenModel:
         # Keeping the originals too keeps their ids from being reused.
         self._own: dict[int, tuple[Any, Any]] = {}
         self._by_handle: dict[int, tuple[Any, Any]] = {}
-        # What is traced, and of what: by `id` of the latter.
         self.traced: dict[int, tuple[Any, Any]] = {}
 
     def __enter__(self) -> "FrozenModel":
@@ -189,11 +189,12 @@ class _Reading(keras.StatelessScope):
 
 
 def traced_frozen(signature: Any, trace: Callable[[Any], Any]) -> Any:
-    """Returns the graph function; of frozen models the same one each time."""
+    """Returns the graph function; for a server the same one each time."""
     frozen = getattr(_local, "frozen", None)
     if frozen is None:
         return trace(signature)
-    if id(signature) not in frozen.traced:
+    # For a converter again: the second graph shows state in Python.
+    if has_static_shapes() or id(signature) not in frozen.traced:
         function = trace(signature)
         frozen.take_over(function)
         frozen.traced[id(signature)] = signature, function
