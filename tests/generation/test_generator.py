@@ -6,6 +6,7 @@ import pytest
 from keras import ops
 
 import keras_posenc as kp
+from keras_posenc.generation import search
 from keras_posenc.generation.step import numbers_of
 from tests.generation.toy import SIZES, compiled, eager, in_graph, shaken
 
@@ -371,6 +372,31 @@ def test_parts_of_a_stream_are_what_their_blocks_compute():
     graph = step.predict_function.get_concrete_function().graph
     kinds = [each.type for each in graph.get_operations()]
     assert kinds.count("PartitionedCall") == 2
+
+
+@HOME
+@pytest.mark.parametrize("make", [translator, continuer])
+def test_only_a_small_model_is_searched_by_one_thread(
+    make, models, monkeypatch
+):
+    made = generator(models[make], temperature=2.0)
+    ids = np.array(SOURCES, "int32")
+    noise = np.random.default_rng(0).random((4, 7), "float32")
+    expected = made.search(ids, noise=noise)
+    for most, is_small in ((2**24, True), (0, False)):
+        monkeypatch.setattr(search, "_SMALL", most)
+        function = in_graph(lambda x: made.search(x, noise=noise))
+        found = function(ids)
+        np.testing.assert_array_equal(found["ids"], expected["ids"])
+        for name in ("score", "token_score"):
+            np.testing.assert_allclose(found[name], expected[name], atol=BOUND)
+        graph = function.get_concrete_function().graph
+        executors = [
+            each.get_attr("executor_type")
+            for each in graph.get_operations()
+            if each.type.endswith("PartitionedCall")
+        ]
+        assert (b"SINGLE_THREADED_EXECUTOR" in executors) == is_small
 
 
 @HOME
