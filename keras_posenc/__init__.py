@@ -59,8 +59,11 @@ def __dir__() -> list[str]:
 # replay of a file's cases runs where Keras is not installed.
 _HAS_KERAS = sys.modules.get("keras", sys) is not None and find_spec("keras")
 if _HAS_KERAS:
-    training = importlib.import_module("keras_posenc.training")
-    positions = importlib.import_module("keras_posenc.positions")
-    for _name in __all__:
-        if not _MODULES[_name].startswith(_LATE):
-            __getattr__(_name)
+    from keras_posenc.keras_internals import without_collections
+
+    with without_collections():
+        training = importlib.import_module("keras_posenc.training")
+        positions = importlib.import_module("keras_posenc.positions")
+        for _name in __all__:
+            if not _MODULES[_name].startswith(_LATE):
+                __getattr__(_name)

@@ -71,6 +71,13 @@ def is_in_graph(tensor: Any) -> bool:
     return bool(tf.is_symbolic_tensor(tensor))
 
 
+def in_function(node: Any, tensor: Any) -> list[Any]:
+    """Returns what an input of a graph's call is in the function called."""
+    function = node.graph._get_function(node.get_attr("f").name)
+    pairs = zip(node.inputs, function.graph.inputs, strict=True)
+    return [own for given, own in pairs if given is tensor]
+
+
 def is_compiled_by_xla(tensor: Any) -> bool:
     """Returns whether XLA compiles the graph that a tensor belongs to."""
     graph = getattr(tensor, "graph", None)  # of a loop; then those around it
@@ -203,6 +210,18 @@ def trace_texts(function: Any, shape: Any, *, is_batch: bool) -> None:
     if trace is not None and not tf.config.functions_run_eagerly():
         spec = tf.TensorSpec(shape, "string")
         trace([(spec,) if is_batch else spec])
+
+
+@contextlib.contextmanager
+def without_collections() -> Iterator[None]:
+    """Keeps Python from looking for garbage where nearly all is kept."""
+    is_enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if is_enabled:
+            gc.enable()
 
 
 @contextlib.contextmanager
@@ -340,6 +359,33 @@ def called_alike(
         )
     values = [tf.convert_to_tensor(x._value) for x in layer.weights]
     return known[kind](values, given)
+
+
+def in_one_thread(
+    function: Callable[..., Any], variables: Sequence[Any], *given: Any
+) -> Any:
+    """Returns `function(*given)`; in a graph, of one thread on the CPU.
+
+    TensorFlow hands operators between threads, which takes longer than small
+    ones do themselves. Its executor of one thread runs no function that is
+    divided between devices: so nothing in this one is a resource, such as the
+    `variables`, which are read before.
+    """
+    is_plain = not is_in_graph(given[0]) or has_static_shapes()
+    if is_plain or is_compiled_by_xla(given[0]):
+        return function(*given)
+    import keras
+    import tensorflow as tf
+
+    def call(values: Any, given: Any) -> Any:
+        lent = [*zip(variables, values, strict=True)]
+        with tf.device(place), keras.StatelessScope(lent):
+            return function(*given)
+
+    values = [tf.convert_to_tensor(each.value) for each in variables]
+    place, kind = "CPU:0", "SINGLE_THREADED_EXECUTOR"
+    with tf.device(place), tf.experimental.function_executor_type(kind):
+        return tf.function(call, autograph=False)(values, given)
 
 
 def _likeness(layer: Any) -> tuple[Any, ...]:

@@ -10,6 +10,8 @@ from keras import ops
 
 from keras_posenc.keras_internals import (
     forgotten_calls,
+    in_function,
+    in_one_thread,
     is_compiled_by_xla,
     layer_of,
     lent_values,
@@ -41,6 +43,39 @@ def test_a_tensor_knows_whether_xla_compiles_it(jit_compile):
     note(tf.constant(1.0))
     note(ops.ones(()))
     assert found == [False, jit_compile, False, False]
+
+
+@pytest.mark.tensorflow
+def test_what_one_thread_runs_is_on_one_device():
+    """Else a small generator's file fails where its weights are on a GPU."""
+    import tensorflow as tf
+
+    weight = keras.Variable([2.0])
+
+    def halved(x):
+        def step(x):
+            return [x / weight]
+
+        return tf.while_loop(lambda x: tf.reduce_max(x) > 1.0, step, [x])[0]
+
+    @tf.function(autograph=False)
+    def whole(x):
+        return in_one_thread(halved, [weight], x)
+
+    np.testing.assert_array_equal(whole(tf.constant([3.0, 8.0])), [0.375, 1])
+    graph = whole.get_concrete_function(tf.TensorSpec([None])).graph
+    (call,) = (x for x in graph.get_operations() if x.type.endswith("Call"))
+    assert call.get_attr("executor_type") == b"SINGLE_THREADED_EXECUTOR"
+    (x,) = in_function(call, graph.inputs[0])
+    assert x.graph is not graph
+    # Inputs and outputs are where the call is.
+    edges = ("Placeholder", "Identity")
+    nodes = [x for x in x.graph.get_operations() if x.type not in edges]
+    assert {x.device for x in (call, *nodes)} == {"/device:CPU:0"}
+    assert "ReadVariableOp" not in {x.type for x in nodes}
+    (loop,) = (x for x in nodes if x.type.endswith("While"))
+    # As switches and merges, which this executor refuses.
+    assert "_lower_using_switch_merge" not in loop.node_def.attr
 
 
 def test_a_variable_holds_what_it_is_lent():

@@ -1,5 +1,6 @@
 """Generation from ids to ids, as a layer around a model."""
 
+import math
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -23,12 +24,15 @@ from keras_posenc.generation.loop import (
     Sampled,
     decode,
 )
+from keras_posenc.keras_internals import in_one_thread
 from keras_posenc.ops.arguments import check_integers, known_values
 from keras_posenc.ops.named import NamedArguments
 from keras_posenc.transformer._input_position import table_size
 
 # Parts of a cache that no step changes: a loop need not carry them.
 _FIXED = ("memory", "memory_tokens", "encoding")
+# Weights of a model that one thread searches at least as fast as several.
+_SMALL = 2**22
 
 
 @keras.saving.register_keras_serializable(package="keras_posenc")
@@ -79,9 +83,15 @@ class Search(NamedArguments, keras.layers.Layer):
 
     def call(self, inputs: Any, *, noise: Any = None) -> dict[str, Any]:
         self.check_inputs(inputs)
-        prompt, start, cache, next = self.begin(inputs)
         if noise is None:
             noise = self.noise(ops.shape(inputs)[0])
+        weights = self.model.weights
+        if sum(math.prod(each.shape) for each in weights) > _SMALL:
+            return self._search(inputs, noise)
+        return in_one_thread(self._search, weights, inputs, noise)
+
+    def _search(self, inputs: Any, noise: Any) -> dict[str, Any]:
+        prompt, start, cache, next = self.begin(inputs)
         found = decode(
             next,
             prompt,

@@ -7,6 +7,7 @@ from keras import ops
 
 import keras_posenc as kp
 from keras_posenc.export.signatures import signature
+from keras_posenc.generation import search
 from keras_posenc.generation.step import numbers_of
 from keras_posenc_worker.runtimes import read_graph
 from tests.generation.toy import SIZES, compiled, eager, in_graph, shaken
@@ -396,6 +397,31 @@ def test_alike_blocks_of_a_large_models_file_are_one_function(
     ]
     # Prompt and step of two searches, and the targets that are scored.
     assert [calls.count(name) for name in shared] == [3] * 5
+
+
+@HOME
+@pytest.mark.parametrize("make", [translator, continuer])
+def test_only_a_small_model_is_searched_by_one_thread(
+    make, models, monkeypatch
+):
+    made = generator(models[make], temperature=2.0)
+    ids = np.array(SOURCES, "int32")
+    noise = np.random.default_rng(0).random((4, 7), "float32")
+    expected = made.search(ids, noise=noise)
+    for most, is_small in ((2**24, True), (0, False)):
+        monkeypatch.setattr(search, "_SMALL", most)
+        function = in_graph(lambda x: made.search(x, noise=noise))
+        found = function(ids)
+        np.testing.assert_array_equal(found["ids"], expected["ids"])
+        for name in ("score", "token_score"):
+            np.testing.assert_allclose(found[name], expected[name], atol=BOUND)
+        graph = function.get_concrete_function().graph
+        executors = [
+            each.get_attr("executor_type")
+            for each in graph.get_operations()
+            if each.type.endswith("PartitionedCall")
+        ]
+        assert (b"SINGLE_THREADED_EXECUTOR" in executors) == is_small
 
 
 @HOME

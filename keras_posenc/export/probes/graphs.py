@@ -15,6 +15,7 @@ from keras_posenc.export.errors import ExportError, in_words
 from keras_posenc.export.probes.samples import Inputs, describe
 from keras_posenc.export.signatures.signature import Signature
 from keras_posenc.export.signatures.tracing import trace
+from keras_posenc.keras_internals import in_function
 
 Call = Callable[[Inputs], dict[str, Any]]
 
@@ -40,9 +41,6 @@ _FIRST_OPERAND = frozenset(
     "BroadcastTo GatherV2 LookupTableFindV2 Max Mean Min Pad PadV2 Prod "
     "Reshape Slice StridedSlice Sum Tile Transpose Unpack".split()
 )
-
-
-_CALLS = ("Call", "Case", "If", "While")
 
 
 class Graphs:
@@ -94,6 +92,9 @@ class Graphs:
         while tensors:
             tensor = tensors.pop()
             for node in tensor.consumers():
+                if node.type.endswith("PartitionedCall"):
+                    tensors += in_function(node, tensor)
+                    continue
                 is_kept = node.type in _ANY_OPERAND or (
                     node.inputs[0] is tensor and node.type in _FIRST_OPERAND
                 )
@@ -119,7 +120,7 @@ class Graphs:
         uses = [node for node, is_kept in self._uses(name) if not is_kept]
         read = [x.inputs[0].shape for x in uses if x.type == "GatherV2"]
         found = {shape[0] for shape in read if shape.rank} & {*sizes}
-        is_called = any(x.type.endswith(_CALLS) for x in uses)
+        is_called = any(x.type.endswith(("Case", "If", "While")) for x in uses)
         return min(found or (sizes if is_called else ()), default=None)
 
     def __call__(self, inputs: Inputs) -> dict[str, Any]:
