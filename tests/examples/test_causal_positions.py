@@ -6,7 +6,8 @@ import pytest
 
 from tests.examples import scripts
 
-pytestmark = pytest.mark.tensorflow
+# The kinds themselves are tested with each change.
+pytestmark = [pytest.mark.tensorflow, pytest.mark.slow]
 
 
 @pytest.fixture(scope="module")

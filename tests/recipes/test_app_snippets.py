@@ -78,6 +78,8 @@ def loaded(snippet):
     return name[0] or f"{name[1]}.tflite"
 
 
+# Names of signatures, inputs and outputs are tested with each export, too.
+@pytest.mark.slow
 @pytest.mark.parametrize("snippet", NAMES)
 def test_plain_snippet_names_what_is_exported(signatures, snippet):
     text = (EXPORT / snippet).read_text()
@@ -102,6 +104,7 @@ def test_plain_snippet_names_what_is_exported(signatures, snippet):
     assert asked
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("snippet", ["PlainLiteRt", "GeneratorLiteRt"])
 def test_kotlin_has_the_length_of_its_export(signatures, snippet):
     text = (EXPORT / "android" / f"{snippet}.kt").read_text()
