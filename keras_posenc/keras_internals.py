@@ -369,10 +369,11 @@ def in_one_thread(
     TensorFlow hands operators between threads, which takes longer than small
     ones do themselves. Its executor of one thread runs no function that is
     divided between devices: so nothing in this one is a resource, such as the
-    `variables`, which are read before.
+    `variables`, which are read before. And it would wait for shared
+    functions, for ever where no other thread is free.
     """
     is_plain = not is_in_graph(given[0]) or has_static_shapes()
-    if is_plain or is_compiled_by_xla(given[0]):
+    if is_plain or _SHARES.get() or is_compiled_by_xla(given[0]):
         return function(*given)
     import keras
     import tensorflow as tf

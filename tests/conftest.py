@@ -1,17 +1,13 @@
 """What tests share: fixed seeds, and the error bounds they judge by."""
 
-import abc
 import collections
 import contextlib
 import functools
 import gc
-import inspect
 import os
 import subprocess
 import sys
-import types
 import typing
-import weakref
 from unittest import mock
 
 import numpy as np
@@ -87,8 +83,6 @@ def pytest_collection():
             sys.modules["tensorflow"].config.optimizer.set_experimental_options(
                 {"disable_meta_optimizer": PROFILE == "project"}
             )
-            if PROFILE == "project":
-                quicken_layers()
 
 
 def share_merges():
@@ -103,74 +97,6 @@ def share_merges():
         return made[key]
 
     byte_pair_tokenizer.BytePairs = shared
-
-
-def quicken_layers():
-    """Spares Keras the search for what numbers and functions never hold.
-
-    It looks for weights and layers in each attribute that is set, and reads a
-    class's signature for each layer. TensorFlow makes a kernel for each name of
-    a variable, and asks each value, not each class once, whether it is like a
-    tensor. Together that is a third of what it takes to make a small model.
-    """
-    from keras.src.layers import layer
-    from keras.src.ops import operation
-    from tensorflow.python.eager import context
-    from tensorflow.python.framework import tensor_util
-    from tensorflow.python.ops import gen_resource_variable_ops as variables
-
-    holds_nothing = (bool, float, int, str, types.FunctionType, type(None))
-    set_any = layer.Layer.__setattr__
-
-    def set_attribute(self, name, value):
-        if type(value) in holds_nothing and not hasattr(type(self), name):
-            vars(self)[name] = value
-        else:
-            set_any(self, name, value)
-
-    layer.Layer.__setattr__ = set_attribute
-    remembered = {
-        name: by_function(getattr(inspect, name))
-        for name in ("signature", "getfullargspec")
-    }
-    found = types.SimpleNamespace(**{**vars(inspect), **remembered})
-    layer.inspect = operation.inspect = found
-    handle = variables.var_handle_op
-
-    def nameless(*args, debug_name="", **options):
-        if not context.executing_eagerly():
-            options["debug_name"] = debug_name
-        return handle(*args, **options)
-
-    variables.var_handle_op = nameless
-    tensor_util.tf_type_classes = tuple(
-        TensorLike if each is tensor_util.IsTensorLike else each
-        for each in tensor_util.tf_type_classes
-    )
-
-
-class TensorLike(abc.ABC):  # noqa: B024
-    """TensorFlow's `IsTensorLike`, of which Python keeps what it found."""
-
-    @classmethod
-    def __subclasshook__(cls, kind):
-        return hasattr(kind, "is_tensor_like")
-
-
-def by_function(call):
-    """A function of functions and methods that remembers what it found."""
-    known = weakref.WeakKeyDictionary(), weakref.WeakKeyDictionary()
-
-    def remember(of):
-        function = getattr(of, "__func__", of)
-        if not isinstance(function, types.FunctionType):
-            return call(of)
-        found = known[function is of]
-        if function not in found:
-            found[function] = call(of)
-        return found[function]
-
-    return remember
 
 
 # Their files share what takes seconds to make.

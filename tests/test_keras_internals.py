@@ -9,6 +9,7 @@ import pytest
 from keras import ops
 
 from keras_posenc.keras_internals import (
+    alike_shared,
     forgotten_calls,
     in_function,
     in_one_thread,
@@ -58,16 +59,21 @@ def test_what_one_thread_runs_is_on_one_device():
 
         return tf.while_loop(lambda x: tf.reduce_max(x) > 1.0, step, [x])[0]
 
-    @tf.function(autograph=False)
-    def whole(x):
-        return in_one_thread(halved, [weight], x)
+    def call_of(function):
+        @tf.function(autograph=False)
+        def whole(x):
+            return in_one_thread(function, [weight], x)
 
-    np.testing.assert_array_equal(whole(tf.constant([3.0, 8.0])), [0.375, 1])
-    graph = whole.get_concrete_function(tf.TensorSpec([None])).graph
-    (call,) = (x for x in graph.get_operations() if x.type.endswith("Call"))
+        found = whole(tf.constant([3.0, 8.0]))
+        np.testing.assert_array_equal(found, [0.375, 1])
+        graph = whole.get_concrete_function(tf.TensorSpec([None])).graph
+        (call,) = (x for x in graph.get_operations() if x.type.endswith("Call"))
+        return call
+
+    call = call_of(halved)
     assert call.get_attr("executor_type") == b"SINGLE_THREADED_EXECUTOR"
-    (x,) = in_function(call, graph.inputs[0])
-    assert x.graph is not graph
+    (x,) = in_function(call, call.graph.inputs[0])
+    assert x.graph is not call.graph
     # Inputs and outputs are where the call is.
     edges = ("Placeholder", "Identity")
     nodes = [x for x in x.graph.get_operations() if x.type not in edges]
@@ -76,6 +82,9 @@ def test_what_one_thread_runs_is_on_one_device():
     (loop,) = (x for x in nodes if x.type.endswith("While"))
     # As switches and merges, which this executor refuses.
     assert "_lower_using_switch_merge" not in loop.node_def.attr
+    # Shared functions wait for another thread, and a server may have none.
+    with alike_shared(True):
+        assert not call_of(tf.function(halved)).get_attr("executor_type")
 
 
 def test_a_variable_holds_what_it_is_lent():
