@@ -98,7 +98,7 @@ REFUSED = [
     (f"{SAVED_MODEL} --batching max_batch_size=1:2", "is not NAME=N"),
     (
         f"{SAVED_MODEL} --batching speed=9",
-        "--batching must be True, None, or a ",
+        "--batching chooses the parameters. By name, max_batch_size, ",
     ),
     ("score bert --in x --out out", "Export it first: keras-posenc export"),
     (f"{SCORE} *.csv", "'*.csv' does not exist"),
