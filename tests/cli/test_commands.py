@@ -100,6 +100,14 @@ REFUSED = [
         f"{SAVED_MODEL} --batching speed=9",
         "--batching chooses the parameters. By name, max_batch_size, ",
     ),
+    (
+        f"{SAVED_MODEL} --signature a-b",
+        "shapes by input, such as --signature 'serving_default=ids:?x64'. ",
+    ),
+    (
+        "export onnx model.keras --out m.onnx --quantization int8 --limit x=3",
+        "such as --limit sqnr=3.0: sqnr, ",
+    ),
     ("score bert --in x --out out", "Export it first: keras-posenc export"),
     (f"{SCORE} *.csv", "'*.csv' does not exist"),
     (f"{SCORE} model.tflite", "must be a .parquet, .csv or .jsonl file"),
