@@ -29,12 +29,17 @@ def load_checkpoint(path: Path, **options: Any) -> Any:
     try:
         return kp.load_hugging_face(path, **options)
     except (ImportError, OSError, ValueError) as error:
+        from keras_posenc_cli.options import option_names
+        from keras_posenc_cli.parsing import make_parser
+
+        parser = make_parser().parse_args(["import", "FOLDER"]).parser
         command = f"keras-posenc import {shlex.quote(str(path))}"
-        options = {
-            "from_ids": f"{command} --from-ids",
-            "ignore_keys": f"{command} --ignore-keys",
-        }
-        raise UsageError(in_options(str(error), options)) from error
+        of_other = "" if options else "keras-posenc import "
+        names = {}
+        for name, option in option_names(parser).items():
+            names[name] = f"{of_other}{option}"
+            names[f"{name}="] = f"{command} {option}"
+        raise UsageError(in_options(str(error), names)) from error
 
 
 def load_model(path: Path, imports: Sequence[str] = ()) -> Any:

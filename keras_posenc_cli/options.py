@@ -6,6 +6,7 @@ from collections.abc import Callable
 from typing import Any, TypeAlias
 
 from keras_posenc_cli import arguments
+from keras_posenc_cli.process import in_options
 
 Commands: TypeAlias = "argparse._SubParsersAction[argparse.ArgumentParser]"
 #: A name with its metavar, or without one that of a flag; its help; and the
@@ -161,7 +162,16 @@ def option_names(parser: argparse.ArgumentParser) -> dict[str, str]:
         action.dest: [str(action.metavar), *action.option_strings][-1]
         for action in parser._actions
     }
-    if "out" in names:  # exports use it for their path
+    if "verify" in names:  # of an export
         names["path"] = names["base_path"] = names["out"]
+        names.setdefault("samples", "samples of kp.export_litertlm")
     verify = "keras-posenc verify FILE MODEL.keras"
     return {**names, "kp.verify_export(path, model)": verify}
+
+
+def print_report(report: str, parser: argparse.ArgumentParser) -> None:
+    """Prints a report, whose first line has a path, with the options."""
+    first, *others = report.split("\n", 1)
+    print(
+        first, *(in_options(x, option_names(parser)) for x in others), sep="\n"
+    )

@@ -46,7 +46,9 @@ def run_in_order(
             return work()
     except BrokenPipeError:
         raise
-    except (UsageError, ImportError) as error:  # ImportError names the extra
+    except UsageError as error:  # in the command's words already
+        return _report_error(error, EXIT_USAGE, {})
+    except ImportError as error:  # it names the extra
         return _report_error(error, EXIT_USAGE, options)
     except Exception as error:
         from keras_posenc.export.errors import ExportError
@@ -141,15 +143,16 @@ def _ended_in_order(is_last: bool) -> Iterator[None]:
 def in_options(message: str, options: Mapping[str, str]) -> str:
     """Returns a message of Python with options for the arguments in it.
 
-    Arguments are in backticks, alone or with a value, or before a value that
-    is not in the brackets of a call.
+    Arguments are in backticks, alone or with a value, or the first that was
+    received. What is in quotes is the user's. A name with = in `options` is
+    that of an argument with a value.
     """
 
     def spelled(found: re.Match[str]) -> str:
-        name, has_value, code = (found[1] or found[2]).partition("=")
-        if name not in options:
+        name, has_value, code = (found[1] or found[2] or "").partition("=")
+        option = options.get(name + has_value) or options.get(name)
+        if option is None:
             return found[0]
-        option = options[name]
         if not has_value:
             return option
         try:
@@ -163,7 +166,7 @@ def in_options(message: str, options: Mapping[str, str]) -> str:
         return f"{option} {again.join(map(shlex.quote, _words(value)))}"
 
     plain = re.sub(r"\x1b\[[0-9;]*m", "", message)  # TensorFlow's colors
-    code = r"`([^`]+)`|(?<![\w(-])(?<!, )(\w+)(?==)"
+    code = r"`([^`]+)`|(?<=Received: )(\w+)(?==)|(?<!\w)'[^']*'(?!\w)"
     return re.sub(code, spelled, plain)
 
 
@@ -173,11 +176,12 @@ def _words(value: Any) -> list[str]:
         return [*map(str, value if isinstance(value, list) else [value])]
     found = []
     for name, each in value.items():
-        if isinstance(each, tuple):  # a model and shapes of its inputs
-            each = ",".join(
-                f"{key}:{'x'.join('?' if n is None else str(n) for n in shape)}"
-                for key, shape in each[1].items()
-            )
+        match each:
+            case (_, dict(shapes)):  # a model and shapes of its inputs
+                each = ",".join(
+                    f"{key}:{'x'.join(map(str, shape)).replace('None', '?')}"
+                    for key, shape in shapes.items()
+                )
         found.append(f"{name}={each}")
     return found
 

@@ -60,7 +60,7 @@ class EncoderDecoder(Family):
         if self.pooler is None:
             raise ValueError(
                 f"Classifiers of the family {type(self).__name__} are not "
-                "supported; encoder_only=True loads the encoder of one"
+                "supported; `encoder_only=True` loads the encoder of one"
             )
         classifier = copy.copy(self)
         classifier.model = TwoPassReader

@@ -54,7 +54,7 @@ def architecture_of(values: Mapping[str, Any]) -> str | None:
         return name
     raise config.wrong(
         "architectures",
-        f"'{name}' is not supported; encoder_only=True loads the encoder of "
+        f"'{name}' is not supported; `encoder_only=True` loads the encoder of "
         f"it. Supported names end in {', '.join(known)}",
     )
 
@@ -113,7 +113,7 @@ def classification(
     if (family.pooling if is_image else pooler) is None:
         raise ValueError(
             f"config.json, key 'architectures': '{architecture}' is not "
-            "supported; encoder_only=True loads the encoder of it"
+            "supported; `encoder_only=True` loads the encoder of it"
         )
     layers: list[Any] = []
     is_sequence = architecture.endswith(SEQUENCE)

@@ -91,7 +91,7 @@ def sentence_embedding(
         raise ValueError(
             f"'{folder.path / MODULES}': the module {shown(unknown[0])} is not "
             f"supported, only {', '.join(known)}. Without it, "
-            "encoder_only=True loads the encoder"
+            "`encoder_only=True` loads the encoder"
         )
     if (
         kinds[:2] != ["Transformer", "Pooling"]

@@ -286,9 +286,9 @@ def check_determined(cases: Sequence[CaseReport], reference: Reference) -> None:
         for name in {case.signature for case in usual}
     ):
         raise ExportVerificationError(
-            f"Float32 does not determine the model's outputs: {text}. Give "
-            "data that the model is for as `samples`, and train it first; "
-            "`verify=False` writes the file unverified"
+            f"Float32 does not determine the model's outputs: {text}. Train "
+            "it first, and give data that it is for as `samples`; else it can "
+            "only be exported without verification"
         )
     reference.notes.append(f"rounding alone: {text}: these are not compared")
 

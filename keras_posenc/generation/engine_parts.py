@@ -340,7 +340,7 @@ def _check_lengths(
     if min(sizes) < 1 or max(sizes) > length or len({*sizes}) < len(sizes):
         raise ValueError(
             "`prefill_lengths` must be different integers from 1 to "
-            f"cache_length={length}. Received: "
+            f"`cache_length={length}`. Received: "
             f"prefill_lengths={prefill_lengths!r}"
         )
     return sorted(sizes), length

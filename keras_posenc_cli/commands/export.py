@@ -20,9 +20,9 @@ from keras_posenc_cli.options import (
     Row,
     add_command,
     details_or_json,
-    option_names,
+    print_report,
 )
-from keras_posenc_cli.process import EXIT_OK, UsageError, in_options
+from keras_posenc_cli.process import EXIT_OK, UsageError
 
 _VERIFIED = (
     "after a fresh process without Keras has run it and reproduced the "
@@ -308,7 +308,7 @@ def _publish(
         return EXIT_OK
     is_long = options.details and report is not None
     text = report.details() if is_long else str(exported)
-    print(in_options(text, option_names(options.parser)))
+    print_report(text, options.parser)
     if recipe is not None and not isinstance(recipe, str):
         code = f"quantization={json.dumps(recipe)}"
         print(f"recipe, for kp.export_litert(..., {code})")

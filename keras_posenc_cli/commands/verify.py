@@ -18,14 +18,9 @@ from keras_posenc_cli.options import (
     Commands,
     add_command,
     details_or_json,
-    option_names,
+    print_report,
 )
-from keras_posenc_cli.process import (
-    EXIT_FAILED,
-    EXIT_OK,
-    UsageError,
-    in_options,
-)
+from keras_posenc_cli.process import EXIT_FAILED, EXIT_OK, UsageError
 
 
 def add(commands: Commands) -> None:
@@ -101,7 +96,7 @@ def run(options: argparse.Namespace) -> int:
     else:
         is_short = report.passed and not options.details
         text = str(report) if is_short else report.details()
-        print(in_options(text, option_names(options.parser)))
+        print_report(text, options.parser)
     return EXIT_OK if report.passed else EXIT_FAILED
 
 

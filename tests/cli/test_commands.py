@@ -98,7 +98,15 @@ REFUSED = [
     (f"{SAVED_MODEL} --batching max_batch_size=1:2", "is not NAME=N"),
     (
         f"{SAVED_MODEL} --batching speed=9",
-        "--batching must be True, None, or a ",
+        "--batching chooses the parameters. By name, max_batch_size, ",
+    ),
+    (
+        f"{SAVED_MODEL} --signature a-b",
+        "shapes by input, such as --signature 'serving_default=ids:?x64'. ",
+    ),
+    (
+        "export onnx model.keras --out m.onnx --quantization int8 --limit x=3",
+        "such as --limit sqnr=3.0: sqnr, ",
     ),
     ("score bert --in x --out out", "Export it first: keras-posenc export"),
     (f"{SCORE} *.csv", "'*.csv' does not exist"),

@@ -9,6 +9,9 @@ import sys
 import pytest
 
 from keras_posenc_cli import main
+from keras_posenc_cli.options import option_names, print_report
+from keras_posenc_cli.process import in_options
+from tests.cli.words import PARSERS
 
 pytestmark = pytest.mark.tensorflow
 
@@ -29,14 +32,14 @@ class TestStreams:
     def test_paths_are_no_markup(self, cli, folder, tmp_path):
         # Rich would take these brackets for a style, or stumble over them;
         # and break a line that is longer than a terminal is wide.
-        inner = tmp_path / "[bold]drafts [" / ("long" * 20)
+        inner = tmp_path / "model=[bold]drafts [" / ("long" * 20)
         inner.mkdir(parents=True)
         (inner / "red]").mkdir()
         path = inner / "red]" / "model[v2].keras"
         shutil.copy(folder / "model.keras", path)
-        out = tmp_path / "m.tflite"
+        out = path.with_name("model=1.tflite")
         result = cli("export", "litert", path, "--out", out, "--no-verify")
-        assert result.code == 0
+        assert (result.code, result.out) == (0, f"{out}: not verified\n")
         assert result.err.splitlines()[0] == f"Loading {path} ..."
 
     @pytest.mark.slow
@@ -189,6 +192,35 @@ class TestStreams:
         assert process.stderr == "keras-posenc: interrupted by SIGINT\n"
         assert process.returncode == 130
         assert process.stdout == ""
+
+
+@pytest.mark.parametrize(
+    ("message", "said"),
+    [
+        ("`tolerance` is. Received: tolerance=1", "--tolerance is. Received: "),
+        ("give `signatures={'a': (model, {'x': (None, 4)})}`", "a=x:?x4"),
+        ("`signatures={'a': (1, 2)}`", "--signature 'a=(1, 2)'"),
+        *[
+            (data, data)
+            for data in ("a/model=b/c", "'tolerance=1'", "'`model`'")
+        ],
+        ("max_length=64/1: verified", "max_length=64/1: verified"),
+        ("give `samples`", "samples of kp.export_litertlm"),
+    ],
+)
+def test_arguments_become_options_and_data_stay(message, said, capsys):
+    kind = "litertlm" if "litertlm" in said else "onnx"
+    parser = PARSERS[f"keras-posenc export {kind}"]
+    assert said in in_options(message, option_names(parser))
+    print_report(f"`model`=m\n{message}", parser)
+    first, second = capsys.readouterr().out.splitlines()
+    assert first == "`model`=m"
+    assert said in second
+
+
+def test_only_an_export_calls_its_path_out():
+    for name, parser in PARSERS.items():
+        assert ("path" in option_names(parser)) == (" export " in name)
 
 
 @pytest.mark.parametrize(("said", "kept"), [(None, "1"), ("0", "0")])

@@ -24,19 +24,23 @@ PARSERS = {parser.prog: parser for parser in parsers(make_parser())}
 
 
 def check_words(arguments, said):
-    """Checks that a refusal speaks of the command's options, not of Python.
+    """Checks that a message speaks of the command's options, not of Python.
 
     It may quote what the user gave, and other commands.
     """
     line = " ".join(["keras-posenc", *map(str, arguments)])
     known = {*re.findall(OPTION, line), *OF_OTHERS}
-    python = set()
+    python, flags = set(), []
     for name, parser in PARSERS.items():
         if f"{name} " in line + said:
             known.update(parser._option_string_actions)
         if f"{name} " in line:
             python = {*option_names(parser)}
+            actions = parser._option_string_actions.items()
+            flags = [option for option, each in actions if each.nargs == 0]
     assert {*re.findall(OPTION, said)} <= known, said
-    code = r"`(\w+)(?:=[^`]*)?`|(?<![\w(-])(?<!, )(\w+)=(?!=)"
+    assert not any(f"{option}=" in said for option in flags), said
+    said = re.sub(r"kp\.\w+\(.*\)", "", said)
+    code = r"`(\w+)(?:=[^`]*)?`|(?<![\w/'(-])(\w+)=(?!=)"
     named = {name for found in re.findall(code, said) for name in found}
     assert not named & python, said

@@ -149,7 +149,7 @@ def test_failed_export_leaves_what_was_there(
 @pytest.mark.parametrize(
     ("mode", "share", "advice"),
     [
-        ({}, 1, "quantization='int8' divides them by 4"),
+        ({}, 1, "`quantization='int8'` divides them by 4"),
         ({"quantization": "float16"}, 1, "LiteRT files hold"),
         ({"quantization": "int8"}, 4, "LiteRT files hold"),
     ],

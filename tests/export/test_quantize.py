@@ -79,7 +79,7 @@ def test_without_enough_quality_the_file_is_in_float32(model, tmp_path):
         ({"samples": SAMPLES[:1]}, "two real inputs at least"),
         ({"samples": SAMPLES[:, :5]}, "has shape"),
         ({"verify": False}, "with `verify=False`"),
-        ({"limits": {"bits": 3}}, "Its names are sqnr"),
+        ({"limits": {"bits": 3}}, "must be numbers by name, "),
     ],
 )
 def test_refuses(model, tmp_path, monkeypatch, arguments, message):

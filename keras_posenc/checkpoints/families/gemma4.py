@@ -53,7 +53,7 @@ class Gemma4(Gemma3):
     def as_encoder(self) -> Any:
         raise ValueError(
             "Gemma 4 is read as a model that generates text alone: load it "
-            "without encoder_only=True, from a folder without modules.json"
+            "without `encoder_only`, from a folder without modules.json"
         )
 
     def own_options(self, config: Config) -> dict[str, Any]:

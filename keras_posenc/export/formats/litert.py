@@ -85,8 +85,8 @@ class LiteRT(Format):
             check_size(
                 self.signatures,
                 "LiteRT",
-                "quantization='int8' divides them by 4, and export_saved_model "
-                "keeps them in files of their own",
+                "`quantization='int8'` divides them by 4, and "
+                "export_saved_model keeps them in files of their own",
                 # The other modes first write a float32 file.
                 0.25 if self.mode in ("int8", "int8-weights") else 1.0,
             )
@@ -99,7 +99,7 @@ class LiteRT(Format):
             self.batches = fit_samples(self.signatures, self.samples)
             if not all(self.batches.values()):
                 raise ValueError(
-                    "quantization='int8-static' finds the ranges of numbers "
+                    "`quantization='int8-static'` finds the ranges of numbers "
                     "with `samples`: some hundred real inputs of each "
                     "signature, such as texts[:200] or an array of ids"
                 )

@@ -110,7 +110,7 @@ def mode_of(quantization: str | Recipe | None) -> str | None:
     if is_static:
         raise ValueError(
             "A recipe in `quantization` must not fix the ranges of activations "
-            f"('{_STATIC}'): give quantization='int8-static'"
+            f"('{_STATIC}'): give `quantization='int8-static'`"
         )
     if not bits or not bits <= _OF_BITS.keys():
         raise ValueError(
@@ -126,7 +126,7 @@ def require_quantizer() -> None:
         import ai_edge_quantizer  # noqa: F401
     except ImportError as error:
         raise ImportError(
-            "quantization='int4', 'int8-static' and recipes need "
+            "`quantization='int4'`, 'int8-static' and recipes need "
             "ai-edge-quantizer: pip install 'keras-posenc[quantize]'"
         ) from error
 

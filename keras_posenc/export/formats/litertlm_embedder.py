@@ -86,7 +86,7 @@ class Embedder(Format):
         check_size(
             self.signatures,
             "LiteRT",
-            "quantization='int8' divides them by 4",
+            "`quantization='int8'` divides them by 4",
             0.25 if self.mode == "int8" else 1.0,
         )
         self.quantization = self.mode

@@ -57,7 +57,7 @@ def check_task(task: Any, labels: Any) -> None:
         return
     if task != "text_classifier":
         raise ValueError(
-            "`labels` name the scores of task='text_classifier'. Received: "
+            "`labels` name the scores of `task='text_classifier'`. Received: "
             f"labels, task={task!r}"
         )
     if isinstance(labels, Mapping):
@@ -87,7 +87,7 @@ def _check_output(task: str, signature: Signature, labels: Any) -> None:
     first, *others = keras.tree.flatten(output_of(signature.model))
     if others or len(first.shape) != 2 or "float" not in first.dtype:
         raise ValueError(
-            f"task='{task}' needs one output of floats, of shape (batch, "
+            f"`task='{task}'` needs one output of floats, of shape (batch, "
             f"number). Received: shapes {outputs_of(signature)}. Add a pooling "
             "over tokens to the model, such as kp.Pooling1D('mean'), or leave "
             "out `task`"
@@ -149,8 +149,8 @@ def resolve_task(
         or not isinstance(before, keras.layers.InputLayer)
     ):
         raise ValueError(
-            f"task='{task}' needs a model that takes strings, and begins with "
-            "a WordPiece tokenizer, such as kp.WordpieceTokenizer. Received: "
+            f"`task='{task}'` needs a model that takes strings, and begins "
+            "with a WordPiece tokenizer (kp.WordpieceTokenizer). Received: "
             f"model '{model.name}'. Leave out `task` for a file that takes "
             "numbers, such as token ids. Of a model with a prompt give "
             "model.with_prompt(''), and have the app put it before each text"

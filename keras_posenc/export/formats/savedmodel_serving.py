@@ -52,9 +52,9 @@ def resolve_batching(
         and sizes[-1:] in ([], [largest])
     ):
         raise ValueError(
-            f"`batching` must be True, None, or a dict of {', '.join(_LEAST)}, "
-            f"which are integers above 0 (or a timeout of 0), and {_SIZES}, a "
-            "list of such that increases and ends at max_batch_size. "
+            "`batching=True` chooses the parameters. By name, "
+            f"{', '.join(_LEAST)} must be integers above 0 (or a timeout of "
+            f"0), and {_SIZES} increasing ones that end at max_batch_size. "
             f"Received: batching={batching!r}. Other parameters are of the "
             "server's own --batching_parameters_file"
         )

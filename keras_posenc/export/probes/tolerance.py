@@ -59,7 +59,7 @@ def limits_of(
     )
     if not is_right:
         raise ValueError(
-            "`limits` must be a dict such as {'sqnr': 3.0}. Its names are "
+            "`limits` must be numbers by name, such as `limits={'sqnr': 3.0}`: "
             "sqnr, agreement (0 to 1), cosine (-1 to 1), kl (at least 0) and "
             f"perplexity (at least 1). Received: limits={given!r}"
         )

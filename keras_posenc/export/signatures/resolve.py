@@ -55,8 +55,8 @@ def as_given(
     ):
         raise ValueError(
             "`signatures` must map names, of letters, digits and underscores, "
-            "to a keras.Model or to a pair of it and a dict of shapes by "
-            f"input, such as {{'{DEFAULT}': (model, {{'ids': (None, 64)}})}}. "
+            "to a keras.Model or to one with shapes by input, such as "
+            f"`signatures={{'{DEFAULT}': (model, {{'ids': (None, 64)}})}}`. "
             f"Received: signatures={signatures!r:.300}"
         )
     for name, model, shapes in pairs:

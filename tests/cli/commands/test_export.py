@@ -3,6 +3,7 @@
 import inspect
 import json
 from types import SimpleNamespace
+from unittest.mock import Mock
 
 import keras
 import numpy as np
@@ -113,7 +114,7 @@ class TestExport:
     def test_the_recipe_that_auto_found(self, cli, tmp_path, monkeypatch):
         np.savez(tmp_path / "some.npz", ids=np.arange(12).reshape(2, 6))
         out, recipe = tmp_path / "m.tflite", [{"regex": ".*", "bits": 8}]
-        found = SimpleNamespace(path=out, report=None, quantization=recipe)
+        found = Mock(path=out, report=None, quantization=recipe)
         monkeypatch.setattr(kp, "quantize", lambda *_, **__: found)
         line = ("export", "litert", "model.keras", "--out", out)
         line += ("--quantization", "auto", "--samples", tmp_path / "some.npz")

@@ -116,6 +116,33 @@ class TestImport:
         assert result.code == 2
         assert "--ignore-keys must not name keys that" in result.err
 
+    def test_layers_after_an_encoder_to_leave_out(self, run, checkpoint):
+        """By the command that the error asks for, of other commands too."""
+        config = Path(checkpoint, "config.json")
+        said = json.loads(config.read_text())
+        said["architectures"] = ["BertForMultipleChoice"]
+        config.write_text(json.dumps(said))
+        command = ("import", checkpoint, "--encoder-only")
+        remedy = f"; keras-posenc {shlex.join(command)} loads the encoder"
+        for line in ("import", "chat --prompt Hi", "export onnx --out m.onnx"):
+            result = run(*line.split(), checkpoint)
+            assert result.code == 2
+            assert remedy in result.err
+        assert run(*command).code == 0
+
+    def test_refusal_in_other_commands(self, run, checkpoint, monkeypatch):
+        """Of options that they lack, or that mean something else there."""
+
+        def refuse(path, **_):
+            raise ValueError("`max_length`, `pad_id`. Received: max_length=0")
+
+        monkeypatch.setattr(kp, "load_hugging_face", refuse)
+        told = "{0}--max-length, {0}--pad-id. Received: {0}--max-length=0\n"
+        result = run("import", checkpoint)
+        assert result.err.endswith(f": {told.format('')}")
+        result = run("export", "onnx", checkpoint, "--out", "m.onnx")
+        assert result.err.endswith(f": {told.format('keras-posenc import ')}")
+
     def test_what_a_terminal_would_obey(self, run, checkpoint):
         config = Path(checkpoint, "config.json")
         said = json.loads(config.read_text())

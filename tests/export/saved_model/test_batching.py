@@ -59,7 +59,7 @@ def test_a_version_has_them_if_they_are_given(served, saved_model):
     ],
 )
 def test_batching_that_is_none(batching):
-    with pytest.raises(ValueError, match="`batching` must be True") as caught:
+    with pytest.raises(ValueError, match="`batching=True` cho") as caught:
         resolve_batching(batching, [])
     assert f"batching={batching!r}" in str(caught.value)
 
