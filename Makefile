@@ -80,9 +80,9 @@ coverage: $(VENV)/.installed ## Run all tests and report their coverage
 # Goes on where it was interrupted. CTRANSLATE2= names a Python that has
 # CTranslate2, to time it too.
 bench: $(VENV)/.installed $(TORCH)/.installed ## Time the layers beside peers
-	$(VENV)/bin/python benchmarks/speed.py --torch $(TORCH)/bin/python
-	$(VENV)/bin/python benchmarks/growth.py --torch $(TORCH)/bin/python
-	$(VENV)/bin/python benchmarks/decoding.py --torch $(TORCH)/bin/python \
+	$(VENV)/bin/python benchmarks/speed.py --torch $(TORCH)/bin/python $(BENCH)
+	$(VENV)/bin/python benchmarks/growth.py --torch $(TORCH)/bin/python $(BENCH)
+	$(VENV)/bin/python benchmarks/decoding.py --torch $(TORCH)/bin/python $(BENCH) \
 		$(if $(CTRANSLATE2),--ctranslate2 $(CTRANSLATE2))
 
 # On the processor. Nothing else needs Flax, which is not locked: it has an

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from _contest import Contest, hold, take_turns
+from _report import KEPT
 
 ROOT = Path(__file__).parents[1]
 PACKAGES = "tensorflow", "keras", "keras-hub", "onnxruntime"
@@ -23,6 +24,16 @@ PEERS = {
     "ctranslate2": "CTranslate2",
     "pyspark": "PySpark",
 }
+
+# What is timed, and how: sources, and beginnings of environment variables.
+SOURCES = (
+    "benchmarks",
+    "keras_posenc",
+    "keras_posenc_cli",
+    "keras_posenc_worker",
+)
+ENDINGS = ".py", ".toml", ".txt"
+VARIABLES = "CUDA_", "KERAS_", "OMP_", "TF_", "XLA_"
 
 Works = Callable[..., Iterable[Contest]]
 
@@ -107,32 +118,38 @@ def _has(python: str, package: str) -> bool:
 class Kept:
     """What a program has finished, so that its next run goes on from there.
 
-    In a file of `build/bench`, for the same sources, machine and options.
+    In a file of `build/bench`, for the same sources, packages, machine,
+    options and variables, until `report` has the whole.
     """
 
-    def __init__(
-        self,
-        part: str,
-        options: argparse.Namespace,
-        packages: Iterable[str] = PACKAGES,
-    ) -> None:
+    def __init__(self, part: str, options: argparse.Namespace) -> None:
         from rich.progress import Progress
 
-        self._path = ROOT / "build" / "bench" / f"{part}.json"
+        self._path = KEPT / f"{part}.json"
         self._options = options
         self.progress = Progress()
         sources = hashlib.sha256()
-        for folder in ("benchmarks", "keras_posenc"):
-            for path in sorted((ROOT / folder).rglob("*.py")):
-                sources.update(path.read_bytes())
+        for folder in SOURCES:
+            for path in sorted((ROOT / folder).rglob("*")):
+                if path.suffix in ENDINGS:
+                    sources.update(path.read_bytes())
         setting = {
             **{name: str(given) for name, given in vars(options).items()},
             **dict.fromkeys(("fresh", "only", "to")),
-            **facts(options, packages),
+            **facts(options, ()),
+            "packages": sorted(
+                f"{each.name} {each.version}"
+                for each in importlib.metadata.distributions()
+            ),
+            "variables": {
+                name: value
+                for name, value in sorted(os.environ.items())
+                if name.startswith(VARIABLES)
+            },
             "sources": sources.hexdigest(),
         }
         self._found: dict[str, Any] = {"setting": setting, "parts": {}}
-        if not options.fresh and self._path.exists():
+        if (options.only or not options.fresh) and self._path.exists():
             found = json.loads(self._path.read_text())
             if found["setting"] == setting:
                 self._found = found

@@ -8,6 +8,8 @@ from pathlib import Path
 from typing import Any
 
 JSON, MARKDOWN = "results.json", "RESULTS.md"
+# Where programs keep what they have finished until the whole is reported.
+KEPT = Path(__file__).parents[1] / "build" / "bench"
 
 NUMBERS = "found", "at most"
 GOALS = ("work", "of what", *NUMBERS, "")
@@ -34,7 +36,6 @@ EXPORTING = (
     "Keras's, s",
     "ratio",
 )
-QUANTIZED = "mode", "MB", "least cosine", "recall@10", "ms"
 GPU = (
     "work",
     "of",
@@ -49,7 +50,8 @@ GPU = (
 def report(part: str, found: Any, folder: Path | None) -> None:
     """Prints the `part` that was measured, and keeps it if there is a folder.
 
-    What the folder has of other processors and parts stays.
+    What the folder has of other processors and parts stays. The next run
+    measures all of this part again.
     """
     from rich.console import Console
     from rich.markdown import Markdown
@@ -65,6 +67,7 @@ def report(part: str, found: Any, folder: Path | None) -> None:
     text = json.dumps(results, indent=1, ensure_ascii=False)
     (folder / JSON).write_text(text + "\n")
     (folder / MARKDOWN).write_text(markdown(results))
+    (KEPT / f"{part}.json").unlink(missing_ok=True)
 
 
 def picture(part: str, processor: str) -> str:
@@ -173,10 +176,6 @@ def _memory(found: dict[str, Any]) -> list[str]:
     ]
 
 
-def _quantized(found: dict[str, Any]) -> list[str]:
-    return ["", *_table(QUANTIZED, quantized_rows(found["rows"]))]
-
-
 def _exporting(found: dict[str, Any]) -> list[str]:
     return ["", *_table(EXPORTING, exporting_rows(found["rows"]))]
 
@@ -212,14 +211,6 @@ PARTS = {
             "by `benchmarks/phone_texts.py`.",
         ],
         _contests,
-    ),
-    "quantization": (
-        "Quantized files",
-        [
-            "all-MiniLM-L6-v2 on 1,200 docstrings, one at a time on one",
-            "thread. Written by `benchmarks/quantization.py`.",
-        ],
-        _quantized,
     ),
     "mobile": (
         "On mobile runtimes",
@@ -382,19 +373,6 @@ def memory_rows(rows: Sequence[Any]) -> list[list[str]]:
             f"{row['seconds']:.0f}",
             f"{row['peak']:.2f}",
             f"{row['ratio']:.2f}",
-        ]
-        for row in rows
-    ]
-
-
-def quantized_rows(rows: Sequence[Any]) -> list[list[str]]:
-    return [
-        [
-            row["mode"],
-            f"{row['MB']:.1f}",
-            f"{row['cosine']:.4f}",
-            f"{row['recall']:.3f}",
-            f"{row['milliseconds']:.1f}",
         ]
         for row in rows
     ]

@@ -43,7 +43,7 @@ def main() -> None:
         "training": functools.partial(contests, "a training step", "training"),
     }
     packages = "keras", *PACKAGES[name]
-    kept = Kept(name, options, packages)
+    kept = Kept(name, options)
     with kept.progress:
         found = kept.contests(works)
     report(

@@ -72,7 +72,7 @@ def described(model: Any) -> Described:
             "`intermediate_dim` of the model must be one number for it to be "
             f"saved. Received: intermediate_dim={core.intermediate_dim!r}"
         )
-    values = family.describe(core)
+    values = {**family.describe(core), **family.written(model)}
     if head.projection is not None:
         values |= family.describe_pooler(head.pooling, head.projection)
     config = Config(values, "config.json")

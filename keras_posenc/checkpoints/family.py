@@ -192,7 +192,8 @@ class Family:
     def written(self, model: Any) -> dict[str, Any]:
         """Returns the keys of `config.json` that a model is saved with.
 
-        Those that it was loaded with may not allow the weights of now.
+        Those that it was loaded with may not allow the weights of now, of the
+        whole model, with the layers after its encoder.
         """
         return {}
 

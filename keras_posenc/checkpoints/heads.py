@@ -7,6 +7,7 @@ import keras
 
 from keras_posenc.checkpoints.config import Config
 from keras_posenc.checkpoints.folder import MODULES, Folder
+from keras_posenc.checkpoints.parts import keep_zero
 from keras_posenc.checkpoints.tensors import Tensors
 from keras_posenc.transformer._sublayers import make_activation, make_norm
 from keras_posenc.transformer.pooling import Pooling1D
@@ -128,7 +129,7 @@ def classification(
             norm.build((None, width))
             norm.gamma.assign(tensors.take(f"{pooler.norm}.weight", (width,)))
             if pooler.norm in loading.reading.without_bias:
-                norm.beta.trainable = False
+                keep_zero(norm.beta)
             else:
                 norm.beta.assign(tensors.take(f"{pooler.norm}.bias", (width,)))
             layers.append(norm)

@@ -292,7 +292,7 @@ class Parts:
             weight.assign(np.concatenate(each).T)
             its = {column.part for column in columns if column.layer is layer}
             if kind == "bias" and its <= self.reading.without_bias:
-                weight.trainable = False
+                keep_zero(weight)
 
     def _taken(self, part: str, name: str, rows: int, dim: int) -> np.ndarray:
         """Returns a kernel of shape (out, in), or a bias."""
@@ -347,7 +347,7 @@ class Parts:
                     self._put(layer, part, f"{name}.bias", weight)
                 else:
                     weight.assign(np.zeros(weight.shape))
-                    weight.trainable = False  # no tensor could hold it
+                    keep_zero(weight)
                 continue
             self.pair(
                 weight,
@@ -431,6 +431,13 @@ class WrittenTensors:
     def put(self, name: str, values: Any) -> None:
         """Keeps a tensor, of floats of at least 32 bits."""
         self.values[name] = array_of(values)
+
+
+def keep_zero(weight: Any) -> None:
+    """Keeps a bias 0 in training, for no tensor could hold it."""
+    weight.trainable = False
+    # `model.trainable = True` does not undo this.
+    weight.constraint = keras.ops.zeros_like
 
 
 def array_of(values: Any) -> np.ndarray:

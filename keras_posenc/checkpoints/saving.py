@@ -175,7 +175,7 @@ def parts_of(model: Any, folder: Path, kind: Any) -> tuple[Any, dict[str, Any]]:
     loading = Loading(Folder(folder), is_alone)
     tensors = WrittenTensors(kept["tensors"])
     family = loading.family
-    values = {**kept["config"], **family.written(core_of(model))}
+    values = {**kept["config"], **family.written(model)}
     config = Config(values, loading.path, 4 * len(tensors.names))
     prefix = family.prefix_in(tensors)
     return kind(family, family.read(config), tensors, prefix), values

@@ -146,6 +146,7 @@ LLAMA3 = {"rope_type": "llama3", "factor": 2.0}
         ("qwen2", {"use_sliding_window": False}, "there is no window"),
         ("qwen2", {"layer_types": ["full_attention"]}, "each of 2 blocks"),
         ("exaone4", {"sliding_window": None}, "there is no window"),
+        ("exaone4", {"layer_types": None}, "must be a list"),
         ("olmo3", {"rope_theta": 10000.0}, "only 500000.0"),
         ("gemma3_text", {"final_logit_softcapping": 30.0}, "30.0 is not"),
         ("gemma3_text", {"use_bidirectional_attention": True}, "no text"),

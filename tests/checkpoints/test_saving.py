@@ -120,23 +120,55 @@ def saved(model, folder, **options):
     return kp.save_hugging_face(model, folder, **options)
 
 
-@pytest.mark.parametrize("name", LOADED.split())
-def test_what_was_loaded_is_saved_with_its_weights_of_now(name, tmp_path):
-    folder = folder_of(name, tmp_path)
-    model = loaded(folder)
-    trained(model)
-    again = loaded(saved(model, tmp_path / "new"))
+def is_read_back(model, folder):
+    again = loaded(saved(model, folder))
     inputs = _inputs(model)
     expected, found = answers_of(model, inputs), answers_of(again, inputs)
     np.testing.assert_allclose(
         found, expected, rtol=0, atol=TOLERANCE * np.abs(expected).max()
     )
+
+
+@pytest.mark.parametrize("name", LOADED.split())
+def test_what_was_loaded_is_saved_with_its_weights_of_now(name, tmp_path):
+    folder = folder_of(name, tmp_path)
+    model = loaded(folder)
+    trained(model)
+    is_read_back(model, tmp_path / "new")
     first, last = (
         json.loads((each / "config.json").read_text("utf-8"))
         for each in (folder, tmp_path / "new")
     )
     unlike = {key for key in first if last[key] != first[key]}
     assert unlike - {"dtype", "torch_dtype"} == WRITTEN.get(name, set())
+
+
+@pytest.mark.parametrize("is_whole", [True, False])
+def test_modernbert_of_a_keras_file_gets_biases(is_whole, tmp_path):
+    model = loaded(at("modernbert_token_classifier"))
+    model.save(tmp_path / "model.keras")
+    model = keras.saving.load_model(tmp_path / "model.keras")
+    model.encoder.trainable = is_whole
+    trained(model)
+    is_read_back(model, tmp_path / "new")
+    config = json.loads((tmp_path / "new" / "config.json").read_text())
+    assert config["norm_bias"]
+
+
+@pytest.mark.parametrize(
+    "name", ["cohere2", "gte", "modernbert_token_classifier"]
+)
+def test_biases_without_a_tensor_stay_0_in_training(name, tmp_path):
+    model = loaded(at(name))
+    whole = getattr(model, "model", model)
+    whole.trainable = False  # and again True, as in phases of fine-tuning
+    whole.trainable = True
+    weights = whole.trainable_weights
+    gradients = [keras.ops.ones_like(each) for each in weights]
+    keras.optimizers.SGD(0.01).apply(gradients, weights)
+    is_read_back(model, tmp_path / "new")
+    config = (tmp_path / "new" / "config.json").read_text()
+    assert '"norm_bias": true' not in config
 
 
 def with_dense(folder):
@@ -272,6 +304,12 @@ def test_an_encoder_of_ones_own(options, tmp_path):
     assert np.array_equal(answers(again, ids), answers(model, ids))
     with pytest.raises(FileExistsError, match="new or empty"):
         saved(model, tmp_path)
+
+
+def test_modernbert_without_biases_of_norms(tmp_path):
+    """Its checkpoints have none, and other libraries than transformers."""
+    loaded(saved(made(MODERN_BERT), tmp_path))  # no tensor is left over
+    assert "norm_bias" not in (tmp_path / "config.json").read_text()
 
 
 LLAMA = {
@@ -540,14 +578,21 @@ def test_refuses_what_the_checkpoint_cannot_hold(tmp_path):
 
 
 def test_a_table_of_distances_that_is_too_narrow(tmp_path):
-    model = loaded(folder_of("deberta_narrow", tmp_path))
+    folder = folder_of("deberta_narrow", tmp_path)
+    before = keras.config.dtype_policy()
+    keras.config.set_dtype_policy("bfloat16")
+    try:
+        saved(loaded(folder), tmp_path / "bfloat16")
+    finally:
+        keras.config.set_dtype_policy(before)
+    model = loaded(folder)
     model.save(tmp_path / "model.keras")
     model = keras.saving.load_model(tmp_path / "model.keras")
     position = model.encoder.encoder.blocks[1].attention.attention_position
     assert not position.trainable_weights
     position.trainable = True
     trained(model)
-    with pytest.raises(ValueError, match="of block 0 were trained, and no"):
+    with pytest.raises(ValueError, match="distances were trained, and no"):
         saved(model, tmp_path / "new")
     model = loaded(at("deberta_v2"))
     kp.training.enable_lora(model, rank=2)

@@ -16,7 +16,6 @@ from keras_posenc.positional.biases import DisentangledBias
 _SHARE = 3**-0.5
 _FARTHEST = 2**20
 _PROJECTIONS = ("distance_query", "distance_key")
-_ROUNDING = 1e-6
 
 
 class Deberta(Bert):
@@ -116,7 +115,9 @@ class Deberta(Bert):
                 layer = _projection(width)
                 self._match(layer, parts, number)
             kernel, bias = map(array_of, (layer.kernel, layer.bias))
-            both = table @ kernel[:, : 2 * width] + bias[: 2 * width]
+            # In float64, so that each product is rounded once, as it is stored.
+            both = table.astype("float64") @ kernel[:, : 2 * width]
+            both += bias[: 2 * width]
             position = block.attention.attention_position
             weights = position.query_embeddings, position.key_embeddings
             for weight, values in zip(
@@ -139,6 +140,8 @@ class Deberta(Bert):
             weights = position.query_embeddings, position.key_embeddings
             each = [array_of(x).reshape(x.shape[0], width) for x in weights]
             products.append(np.concatenate(each, axis=1, dtype="float64"))
+        # Loading rounds each product once, by at most half an epsilon.
+        rounding = 2 * np.spacing(np.ones((), weights[0].dtype))
         offsets = [each.mean(axis=0) for each in products]
         centered = [x - y for x, y in zip(products, offsets, strict=True)]
         # The last of these directions span the columns of all products.
@@ -150,12 +153,12 @@ class Deberta(Bert):
         for number, each in enumerate(centered):
             kernel = table.T @ each
             apart = np.abs(table @ kernel - each).max()
-            if apart > _ROUNDING * np.abs(products[number]).max():
+            if apart > rounding * np.abs(products[number]).max():
                 raise ValueError(
-                    f"The embeddings of distances of block {number} were "
-                    f"trained, and no table of width {width} has those of all "
-                    "blocks as products. Load the model again, which freezes "
-                    "them, and train that; or save it as `.keras`"
+                    "The embeddings of distances were trained, and no table "
+                    f"of width {width} has those of all blocks as products. "
+                    "Load the model again, which freezes them, and train it "
+                    "without `trainable = True`; or save it as `.keras`"
                 )
             layer = _projection(width)
             layer.kernel.assign(kernel)

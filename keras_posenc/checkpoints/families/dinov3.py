@@ -98,7 +98,7 @@ class DinoV3(DinoV2):
     def written(self, model: Any) -> dict[str, Any]:
         """Returns the keys of biases that training has changed from 0."""
         found = {}
-        for block in model.encoder.blocks:
+        for block in model.encoder.encoder.blocks:
             attention, rest = block.attention, block.feed_forward
             query, key, value = np.split(
                 array_of(attention.query_key_value.bias), 3

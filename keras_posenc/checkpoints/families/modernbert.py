@@ -132,7 +132,6 @@ class ModernBert(Family):
             "mlp_dropout": model.dropout,
             "attention_bias": False,
             "mlp_bias": False,
-            "norm_bias": True,
             "pad_token_id": model.pad_id,
             **dict.fromkeys(_TOKENS),
             "layer_types": kinds,

@@ -48,7 +48,10 @@ class Exaone4(Olmo2):
     ignored = "sliding_window_pattern"  # repeats `layer_types`
 
     def own_options(self, config: Config) -> dict[str, Any]:
-        config.need("layer_types", "sliding_window")
+        config.need("sliding_window")
+        if config.values.get("layer_types") is None:
+            # Here transformers computes a pattern.
+            raise config.wrong("layer_types", "it must be a list")
         options = self.shared_options(config, False, False)
         spec, count = options["attention"], options["num_layers"]
         size = config.size_or("sliding_window", 0)  # 0 for null
