@@ -8,6 +8,7 @@ import pytest
 from keras import layers, ops
 
 import keras_posenc as kp
+from keras_posenc.export.graphs import writing
 from keras_posenc.export.probes.generate import Probes
 from keras_posenc.export.probes.reference import compute_reference
 from keras_posenc.export.signatures.resolve import resolve_signatures
@@ -80,7 +81,7 @@ def test_state_in_python_is_named(tmp_path, contents):
     assert contents(tmp_path) == []
 
 
-def test_what_reaches_no_output_may_change(tmp_path):
+def test_what_reaches_no_output_may_change(tmp_path, monkeypatch):
     """Keras's augmentation counts draws also where it does not use them."""
     inputs = keras.Input((8, 8, 3), name="x")
     x = layers.MixUp(seed=0)(layers.RandomGrayscale(0.5, seed=0)(inputs))
@@ -90,5 +91,10 @@ def test_what_reaches_no_output_may_change(tmp_path):
     before = [np.copy(each) for each in seeds]
     model(np.zeros((1, 8, 8, 3), "float32"))
     assert not np.array_equal(before, [np.copy(each) for each in seeds])
+    traced, trace = [], writing.trace
+    monkeypatch.setattr(
+        writing, "trace", lambda x: traced.append(x) or trace(x)
+    )
     path = kp.export_litert(model, tmp_path / "a.tflite", verbose=False).path
+    assert len(traced) == 1  # as each graph for a converter is a new one
     assert kp.verify_export(path, model, verbose=False).passed

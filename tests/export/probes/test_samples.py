@@ -152,19 +152,14 @@ def test_strings_of_all_kinds():
 # ---- Vocabularies
 
 
-def looked_up(layer, name="item", shape=(None,)):
+def looked_up(layer):
     """An input of what a layer looks up, and beside it one of ids."""
     dtype = "string" if isinstance(layer, layers.StringLookup) else "int64"
-    inputs = [
-        keras.Input(shape, dtype=dtype, name=name),
-        keras.Input((None,), dtype="int32", name="ids"),
-    ]
+    item = keras.Input((None,), dtype=dtype, name="item")
+    ids = keras.Input((None,), dtype="int32", name="ids")
     nested = keras.Sequential([layers.Embedding(30, 4)])
-    outputs = [
-        layers.Embedding(7, 4)(layer(inputs[0])),
-        nested(inputs[1]),
-    ]
-    return keras.Model(inputs, outputs)
+    outputs = [layers.Embedding(7, 4)(layer(item)), nested(ids)]
+    return keras.Model([item, ids], outputs)
 
 
 @pytest.mark.parametrize(
