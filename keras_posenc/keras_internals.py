@@ -12,14 +12,13 @@ imports TensorFlow.
 import contextlib
 import contextvars
 import gc
+import json
 import sys
 import threading
 import types
 import weakref
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
-
-import numpy as np
 
 _STATE, _NAMES = "keras.src.backend.common.global_state", "name_scope_stack"
 _TARGET = contextvars.ContextVar[str | None]("format", default=None)
@@ -72,9 +71,16 @@ def is_in_graph(tensor: Any) -> bool:
 
 
 def in_function(node: Any, tensor: Any) -> list[Any]:
-    """Returns what an input of a graph's call is in the function called."""
+    """Returns what an input of a graph's call is in the function called.
+
+    That is nothing where Python does not know the function's graph, as of
+    imported ones.
+    """
     function = node.graph._get_function(node.get_attr("f").name)
-    pairs = zip(node.inputs, function.graph.inputs, strict=True)
+    graph = getattr(function, "graph", None)
+    if graph is None:
+        return []
+    pairs = zip(node.inputs, graph.inputs, strict=True)
     return [own for given, own in pairs if given is tensor]
 
 
@@ -335,12 +341,13 @@ def called_alike(
     keeps what was traced. The first of them is called as it is: what it keeps
     for the others must be of the graph, not of a function within.
     """
-    if not _SHARES.get():
+    likeness = _likeness(layer) if _SHARES.get() else None
+    if likeness is None:
         return function(layer, *given)
     import keras
     import tensorflow as tf
 
-    kind = function, kind, _likeness(layer)
+    kind = function, kind, likeness
     if kind not in known:
         known[kind] = None
         return function(layer, *given)
@@ -389,21 +396,40 @@ def in_one_thread(
         return tf.function(call, autograph=False)(values, given)
 
 
-def _likeness(layer: Any) -> tuple[Any, ...]:
-    """Returns what is equal for layers that differ in their weights alone."""
+def _likeness(layer: Any) -> tuple[Any, ...] | None:
+    """Returns what is equal for layers that differ in their weights alone.
 
-    def kept(name: str, value: Any) -> Any:
-        is_number = isinstance(value, int | float | np.generic)
-        return value if is_number or name == "activation" else type(value)
+    Returns None if that is unknown, as of code that is not Keras's or ours, or
+    if the layer has variables that a shared function would not update. Those
+    of dropout change only as the layer is trained.
+    """
+    import keras
 
+    parts = [*layers_within(layer)]
+    names = {each.name for each in parts}
+    packages = {type(each).__module__.partition(".")[0] for each in parts}
+    drops = [x for x in parts if isinstance(x, keras.layers.Dropout)]
+    kept = sum(len(x.variables) for x in drops) + len(layer.weights)
+    if (
+        packages - {"keras", __package__}
+        or any(isinstance(each, keras.layers.Lambda) for each in parts)
+        or len(layer.variables) > kept
+    ):
+        return None
+
+    def unnamed(found: dict[str, Any]) -> dict[str, Any]:
+        return {k: v for k, v in found.items() if k != "name" or v not in names}
+
+    try:
+        configs = json.dumps([each.get_config() for each in parts])
+    except Exception:  # such as of an argument that has no config
+        return None
     return (
+        repr(json.loads(configs, object_hook=unnamed)),
+        *map(type, parts),
         *((x.name, tuple(x.shape), x.dtype) for x in layer.weights),
-        *(
-            (type(each), each.compute_dtype, name, kept(name, value))
-            for each in layers_within(layer)
-            for name, value in vars(each).items()
-            if not name.startswith("_")
-        ),
+        # Functions of one name may differ.
+        *(id(getattr(each, "activation", None)) for each in parts),
     )
 
 

@@ -10,6 +10,7 @@ from keras import ops
 
 from keras_posenc.keras_internals import (
     alike_shared,
+    called_alike,
     forgotten_calls,
     in_function,
     in_one_thread,
@@ -74,6 +75,10 @@ def test_what_one_thread_runs_is_on_one_device():
     assert call.get_attr("executor_type") == b"SINGLE_THREADED_EXECUTOR"
     (x,) = in_function(call, call.graph.inputs[0])
     assert x.graph is not call.graph
+    with tf.Graph().as_default() as imported:
+        tf.import_graph_def(call.graph.as_graph_def(), name="")
+    (other,) = (x for x in imported.get_operations() if x.type.endswith("Call"))
+    assert in_function(other, other.inputs[0]) == []
     # Inputs and outputs are where the call is.
     edges = ("Placeholder", "Identity")
     nodes = [x for x in x.graph.get_operations() if x.type not in edges]
@@ -85,6 +90,64 @@ def test_what_one_thread_runs_is_on_one_device():
     # Shared functions wait for another thread, and a server may have none.
     with alike_shared(True):
         assert not call_of(tf.function(halved)).get_attr("executor_type")
+
+
+class Scaled(keras.layers.Layer):
+    def __init__(self, scale):
+        super().__init__()
+        self._scale = scale
+
+    def call(self, x):
+        return x * self._scale
+
+
+def activations():
+    """Functions of one name."""
+    for scale in range(3):
+
+        def relu(x, scale=scale):
+            return x * scale
+
+        yield relu
+
+
+@pytest.mark.tensorflow
+@pytest.mark.parametrize(
+    ("layers", "calls"),
+    [
+        ([keras.layers.Dense(2) for _ in range(3)], 2),
+        ([keras.layers.Dropout(0.1) for _ in range(3)], 2),
+        ([keras.layers.GaussianNoise(0.1) for _ in range(3)], 0),
+        ([keras.layers.Dense(2, activation=f) for f in activations()], 0),
+        ([keras.layers.LayerNormalization(epsilon=1 + i) for i in range(3)], 0),
+        ([keras.layers.Lambda(lambda x, i=i: x * i) for i in range(3)], 0),
+        ([Scaled(i) for i in range(3)], 0),
+    ],
+)
+def test_layers_share_a_function_if_only_their_weights_differ(layers, calls):
+    """Else one layer's code runs for another, in the file and its reference."""
+    import tensorflow as tf
+
+    x = tf.reshape(tf.range(8.0), (2, 2, 2))
+    expected = [layer(x) for layer in layers]
+    known = {}
+
+    @tf.function(autograph=False)
+    def whole(x):
+        with alike_shared(True):
+            return [
+                called_alike(call, each, x, known=known, kind=None)
+                for each in layers
+            ]
+
+    def call(layer, x):
+        return layer(x)
+
+    for one, other in zip(whole(x), expected, strict=True):
+        np.testing.assert_allclose(one, other, atol=1e-6)
+    graph = whole.get_concrete_function(x).graph
+    kinds = [each.type for each in graph.get_operations()]
+    assert sum(kind.endswith("PartitionedCall") for kind in kinds) == calls
 
 
 def test_a_variable_holds_what_it_is_lent():

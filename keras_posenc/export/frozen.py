@@ -194,11 +194,12 @@ def traced_frozen(signature: Any, trace: Callable[[Any], Any]) -> Any:
     if frozen is None:
         return trace(signature)
     # For a converter again: the second graph shows state in Python.
-    if has_static_shapes() or id(signature) not in frozen.traced:
+    known = {} if has_static_shapes() else frozen.traced
+    if id(signature) not in known:
         function = trace(signature)
         frozen.take_over(function)
-        frozen.traced[id(signature)] = signature, function
-    return frozen.traced[id(signature)][1]
+        known[id(signature)] = signature, function
+    return known[id(signature)][1]
 
 
 def once(values: Iterable[Any]) -> list[Any]:

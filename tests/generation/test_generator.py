@@ -376,14 +376,44 @@ def test_parts_of_a_stream_are_what_their_blocks_compute():
     assert kinds.count("PartitionedCall") == 2
 
 
+class Unhashable:
+    """An activation that Python cannot look up."""
+
+    __hash__ = None
+
+    def __eq__(self, other):
+        return isinstance(other, Unhashable)
+
+    def __call__(self, x):
+        return ops.tanh(x)
+
+
 @HOME
 def test_alike_blocks_of_a_large_models_file_are_one_function(
     monkeypatch, tmp_path
 ):
-    """And the file gives what the model does: else it would be refused."""
+    """The file gives what the model does, whose other blocks are apart."""
+    import tensorflow as tf
+
+    rotary = kp.RotaryEmbedding()
+    near, far = (kp.Attention(rotary, window=w) for w in (1, None))
+    model = continuer(attention=[*[far] * 6, near], num_layers=7)
+    adapted, other = (
+        x.feed_forward.intermediate for x in model.decoder.blocks[4:6]
+    )
+    adapted.enable_lora(2)
+    adapted.lora_kernel_b.assign(ops.ones_like(adapted.lora_kernel_b))
+    other.activation = Unhashable()
+    made = generator(model)
     monkeypatch.setattr(signature, "_MANY", 0)
-    made = generator(continuer(num_layers=4))
+    monkeypatch.setattr(search, "_SMALL", 0)  # as of no large model
     file = kp.export_saved_model(made, tmp_path, verbose=False)
+    function = tf.saved_model.load(file.path).signatures["serving_default"]
+    answered = function(ids=tf.constant(SOURCES))
+    expected = answers(made, SOURCES)
+    np.testing.assert_array_equal(answered["ids"], expected["ids"])
+    for name in ("score", "token_score"):
+        np.testing.assert_allclose(answered[name], expected[name], atol=BOUND)
     graph = read_graph(str(file.path)).graph_def
     shared = {
         each.signature.name

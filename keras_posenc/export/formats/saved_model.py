@@ -15,10 +15,8 @@ from keras_posenc.export.formats.savedmodel_serving import (
     write_batching,
     write_warmup,
 )
-from keras_posenc.export.graphs.writing import (
-    weights_of,
-    write_saved_model,
-)
+from keras_posenc.export.frozen import once
+from keras_posenc.export.graphs.writing import write_saved_model
 from keras_posenc.export.inspect import Inspection, size_of
 from keras_posenc.export.pipeline import Format, Step
 from keras_posenc.export.probes.reference import Reference
@@ -26,6 +24,7 @@ from keras_posenc.export.probes.samples import Inputs, fit_samples
 from keras_posenc.export.record import make_record, write_record
 from keras_posenc.export.report import ExportedModel, VerificationReport
 from keras_posenc.export.signatures.resolve import resolve_serving_signatures
+from keras_posenc.export.signatures.tracing import trace
 from keras_posenc.export.versions import publish_version
 from keras_posenc.export.worker_client import keep_spare
 from keras_posenc.publish import writing_to
@@ -95,9 +94,10 @@ class SavedModel(Format):
     def different_weights(self, response: Mapping[str, Any]) -> list[str]:
         """Returns the variables whose values the file does not store."""
         stored = {*response.get("weights", [])}
+        functions = [trace(each) for each in self.signatures]
         return [
             each.name.partition(":")[0]
-            for each in weights_of(self.signatures)
+            for each in once(x for f in functions for x in f.variables)
             if digest(each.read_value()) not in stored
         ]
 

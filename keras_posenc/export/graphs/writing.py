@@ -24,11 +24,6 @@ def tables_of(signatures: Sequence[Signature]) -> list[Any]:
     return once(value for value in found if isinstance(value, resource))
 
 
-def weights_of(signatures: Sequence[Signature]) -> list[Any]:
-    """Returns the variables that graphs read, as a file lists them."""
-    return once(x for each in signatures for x in trace(each).variables)
-
-
 def serve_of(signature: Signature, function: Any) -> Any:
     """Returns Keras's function `serve` for a signature's graph function."""
     import tensorflow as tf
@@ -59,7 +54,7 @@ def write_saved_model(
     # Track only what the functions read: Keras's own export tracks every layer
     # as well, and so writes each weight twice.
     module = tf.Module()
-    module.weights = weights_of(signatures)
+    module.weights = once(x for f in functions.values() for x in f.variables)
     module.tables = tables_of(signatures)
     for signature in signatures if has_serve else ():
         if signature.has_serve:

@@ -83,27 +83,37 @@ class Graphs:
 
     def _uses(self, name: str) -> list[tuple[Any, bool]]:
         """Returns what reads an input, and whether it gives integers again."""
-        tensors = [
-            tensor
+        # Tensors, and the calls of the functions that they are in.
+        tensors: list[tuple[Any, tuple[Any, ...]]] = [
+            (tensor, ())
             for tensor in self.of_any_size.graph.inputs
             if tensor.op.name.lower() == name.lower()
         ]
         found: dict[tuple[Any, bool], None] = {}
+        seen = set()
         while tensors:
-            tensor = tensors.pop()
+            tensor, calls = tensors.pop()
+            if (id(tensor), calls) in seen:
+                continue
+            seen.add((id(tensor), calls))
+            for call in calls[-1:]:
+                pairs = zip(tensor.graph.outputs, call.outputs, strict=True)
+                tensors += [(x, calls[:-1]) for y, x in pairs if y is tensor]
             for node in tensor.consumers():
                 if node.type.endswith("PartitionedCall"):
-                    tensors += in_function(node, tensor)
-                    continue
+                    within = in_function(node, tensor)
+                    tensors += [(x, (*calls, node)) for x in within]
+                    if within:
+                        continue
                 is_kept = node.type in _ANY_OPERAND or (
                     node.inputs[0] is tensor and node.type in _FIRST_OPERAND
                 )
-                if is_kept and (node, is_kept) not in found:
+                if is_kept:
                     made = [*(() if node.type == "Shape" else node.outputs)]
                     if node.type == "Cast":  # to floats, maybe, and back
                         back = made[0].consumers()
                         made += [x.outputs[0] for x in back if x.type == "Cast"]
-                    tensors += [x for x in made if x.dtype.is_integer]
+                    tensors += [(x, calls) for x in made if x.dtype.is_integer]
                 found[node, is_kept] = None
         return [*found]
 
@@ -120,7 +130,8 @@ class Graphs:
         uses = [node for node, is_kept in self._uses(name) if not is_kept]
         read = [x.inputs[0].shape for x in uses if x.type == "GatherV2"]
         found = {shape[0] for shape in read if shape.rank} & {*sizes}
-        is_called = any(x.type.endswith(("Case", "If", "While")) for x in uses)
+        kinds = "Call", "Case", "If", "While"
+        is_called = any(x.type.endswith(kinds) for x in uses)
         return min(found or (sizes if is_called else ()), default=None)
 
     def __call__(self, inputs: Inputs) -> dict[str, Any]:

@@ -129,10 +129,13 @@ def compute_reference(
             cases += _pairs(each, probes, own, quantization is not None)
         known: set[int] = set()
         for run in models.values():
-            parts = {*_parts(run.signature.model)}
-            # Layers that have repeated in another model do so in this one.
-            for case in () if parts <= known else run.smallest():
-                known |= parts
+            model = run.signature.model
+            parts = {*_parts(model)}
+            # Parts of a large model that have repeated do so in all of it.
+            is_known = run.signature.is_large and parts <= known
+            is_known |= id(model) in known
+            for case in () if is_known else run.smallest():
+                known |= {id(model), *parts}
                 check_repeats(run, *case, tolerance)
                 if not _is_rounding(run.signature):
                     found = difference_in_eager_code(run, *case, tolerance)
