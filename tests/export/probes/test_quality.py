@@ -77,9 +77,9 @@ def test_masked_numbers_hide_nothing(hidden):
     [
         ((None, {"sqnr": 3}, None), "this file is not quantized"),
         (("int8", None, 1e-3), "`tolerance` is of files in float32"),
-        (("int8", {"dB": 3}, None), "names are sqnr, .* Received: .*dB"),
+        (("int8", {"dB": 3}, None), "by name, .* sqnr, .* Received: .*dB"),
         (("int8", {"kl": -1}, None), r"kl \(at least 0\) .* Received: .*kl"),
-        (("int8", [3], None), "must be a dict"),
+        (("int8", [3], None), "must be numbers by name"),
     ],
 )
 def test_limits_that_do_not_fit_are_named(arguments, message):
