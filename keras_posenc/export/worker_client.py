@@ -133,10 +133,10 @@ class Worker:
 
     def run(self, *arguments: Any, limits: Limits) -> Any:
         """Returns what `main` does; raises `WorkerError` if it does not."""
+        began = time.monotonic()  # before the timer does
         timer = threading.Timer(limits.timeout, self.kill)
         timer.daemon = True
         timer.start()
-        began = time.monotonic()
         try:
             self.call("main", *arguments, limits=limits)
             return self.response(limits)
