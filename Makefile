@@ -77,8 +77,8 @@ test-slow: $(VENV)/.installed ## Run the long ones
 coverage: $(VENV)/.installed ## Run all tests and report their coverage
 	$(VENV)/bin/python $(TEST) --cov $(PYTEST_ARGS)
 
-# Goes on where it was interrupted. CTRANSLATE2= names a Python that has
-# CTranslate2, to time it too.
+# The program that was interrupted goes on where it was. CTRANSLATE2= names a
+# Python that has CTranslate2, to time it too.
 bench: $(VENV)/.installed $(TORCH)/.installed ## Time the layers beside peers
 	$(VENV)/bin/python benchmarks/speed.py --torch $(TORCH)/bin/python $(BENCH)
 	$(VENV)/bin/python benchmarks/growth.py --torch $(TORCH)/bin/python $(BENCH)

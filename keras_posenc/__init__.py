@@ -2,6 +2,7 @@
 
 __version__ = "0.1.0"
 
+import gc
 import importlib
 import pkgutil
 import re
@@ -59,11 +60,15 @@ def __dir__() -> list[str]:
 # replay of a file's cases runs where Keras is not installed.
 _HAS_KERAS = sys.modules.get("keras", sys) is not None and find_spec("keras")
 if _HAS_KERAS:
-    from keras_posenc.keras_internals import without_collections
-
-    with without_collections():
+    # Nearly all of it is kept: Python would look for garbage in vain.
+    _collects = gc.isenabled()
+    gc.disable()
+    try:
         training = importlib.import_module("keras_posenc.training")
         positions = importlib.import_module("keras_posenc.positions")
         for _name in __all__:
             if not _MODULES[_name].startswith(_LATE):
                 __getattr__(_name)
+    finally:
+        if _collects:
+            gc.enable()

@@ -95,7 +95,7 @@ class Scoring(NamedArguments, keras.layers.Layer):
             return self._within(
                 ids, lambda ids: model({"source": source, "target": ids})
             )
-        # Logits only where they are asked for: they need the most memory.
+        # Logits only where they are needed: they need the most memory.
         decoded = ops.take_along_axis(
             self._within(ids, self._decoded), ops.maximum(places, 0), axis=1
         )

@@ -54,10 +54,11 @@ class Search(NamedArguments, keras.layers.Layer):
         **kwargs: Any,
     ) -> None:
         check_model(model)
-        super().__init__(**kwargs)
+        # In a low dtype noise would sample other tokens, and weights that are
+        # read here for the model would be rounded.
+        super().__init__(**{**kwargs, "dtype": "float32"})
         # Without it Keras warns of ids that carry a mask, as a tokenizer's do.
         self.supports_masking = True
-        # Noise in a low dtype would sample other tokens.
         self.autocast = False
         self.model = model
         self.decoding = decoding

@@ -434,7 +434,9 @@ def test_alike_blocks_of_a_large_models_file_are_one_function(
 def test_only_a_small_model_is_searched_by_one_thread(
     make, models, monkeypatch
 ):
+    keras.config.set_dtype_policy("mixed_bfloat16")  # not the model's
     made = generator(models[make], temperature=2.0)
+    keras.config.set_dtype_policy("float32")
     ids = np.array(SOURCES, "int32")
     noise = np.random.default_rng(0).random((4, 7), "float32")
     expected = made.search(ids, noise=noise)

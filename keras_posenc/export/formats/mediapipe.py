@@ -188,8 +188,8 @@ def _of_bert(
     (name, given, shapes), *others = signatures
     if others or given is not model:
         raise ValueError(
-            "`signatures` of a task must be one, of the model itself, as in "
-            f"{{'{DEFAULT}': (model, {{'ids': (1, 64)}})}}. Received: "
+            "A task has one signature, of the model itself, as in `signatures="
+            f"{{'{DEFAULT}': (model, {{'ids': (1, 64)}})}}`. Received: "
             f"signatures={signatures!r:.200}"
         )
     free = keras.InputSpec(shape=(None, None), dtype="int32")

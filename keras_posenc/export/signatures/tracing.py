@@ -93,7 +93,7 @@ def _check_steps(signature: Signature) -> None:
         if isinstance(layer, keras.layers.TimeDistributed):
             raise ExportError(
                 f"Keras computes TimeDistributed '{layer.name}' wrongly in "
-                "graphs of any length: give one in `signatures`, such as "
-                "{'serving_default': (model, {'x': (None, 64, 8)})}, or call "
+                "graphs of any length: give one, such as `signatures="
+                "{'serving_default': (model, {'x': (None, 64, 8)})}`, or call "
                 "its layer without it, as Dense takes sequences as well"
             )

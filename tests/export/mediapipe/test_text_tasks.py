@@ -340,7 +340,7 @@ REFUSED = {
         given({}, names=["my text"]),
         given((1, 8)),
     ],
-    "of a task must be one, of": lambda: [given({}, names="ab")],
+    "task has one signature, of": lambda: [given({}, names="ab")],
     "of the model itself": lambda: [
         given({}, of=lambda **_: classifier(max_length=8))
     ],
