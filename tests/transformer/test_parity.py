@@ -214,11 +214,10 @@ def test_bart(arrays, dtype):
     source, target = case["source_ids"], case["target_ids"]
     outputs = model({"source": source, "target": target})
     compare_on_tokens(arrays, case, outputs, dtype)
-    # ... and token by token.
-    cache = model.build_cache(source, target.shape[1])
-    steps = []
-    for step in range(target.shape[1]):
-        logits, cache = model.call_with_cache(target[:, step : step + 1], cache)
+    # ... and token by token, after a prompt.
+    cache, steps = model.build_cache(source, target.shape[1]), []
+    for ids in np.split(target, [-2, -1], axis=1):
+        logits, cache = model.call_with_cache(ids, cache)
         steps.append(logits)
     outputs = ops.concatenate(steps, axis=1)
     compare_on_tokens(arrays, case, outputs, dtype)
