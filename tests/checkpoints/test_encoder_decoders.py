@@ -60,8 +60,11 @@ def test_computes_what_transformers_does(name, dtype):
     )
     source = arrays["source"]
     target = np.where(arrays["target_mask"], arrays["target"], -1)
-    logits = model({"source": source, "target": target})
-    assert largest(logits, arrays) <= TOLERANCE[dtype]
+    if dtype == "float32":
+        logits = model({"source": source, "target": target})
+        assert largest(logits, arrays) <= TOLERANCE[dtype]
+        if name in WIDE:
+            return
     # Token by token, and a prompt at once.
     cache, steps = model.build_cache(source, 7), []
     for part in np.split(target, [3, 4, 5], axis=1):
@@ -70,17 +73,14 @@ def test_computes_what_transformers_does(name, dtype):
     assert largest(ops.concatenate(steps, 1), arrays) <= TOLERANCE[dtype]
 
 
+@pytest.mark.slow
 @pytest.mark.tensorflow
 @pytest.mark.parametrize(
     ("export", "name", "file"),
     [
         (kp.export_litert, "t5", "t5.tflite"),
-        pytest.param(
-            kp.export_saved_model, "marian_two", "two", marks=pytest.mark.slow
-        ),
-        pytest.param(
-            kp.export_onnx, "marian", "marian.onnx", marks=pytest.mark.slow
-        ),
+        (kp.export_saved_model, "marian_two", "two"),
+        (kp.export_onnx, "marian", "marian.onnx"),
     ],
 )
 def test_exports(export, name, file, tmp_path):
@@ -182,7 +182,7 @@ class TestClassesGivenAsWords:
             for each in said["candidates"]
         ]
         labels = [label.lower() for label in models[name].labels]
-        found = models[name].predict(pairs, verbose=0).astype("float64")
+        found = np.asarray(models[name](pairs), "float64")
         yes, no = (
             found[:, labels.index(each)]
             for each in ("entailment", "contradiction")
