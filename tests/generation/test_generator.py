@@ -18,6 +18,7 @@ BOUND = 1e-5
 # What other backends, whose compilers take seconds for each, need not repeat:
 # the searches themselves are tested on all of them.
 HOME = pytest.mark.tensorflow
+BEAMS = {"beams": 2, "length_penalty": 0.6}
 SOURCES = [[5, 6, 7, 3, 0, 0], [4, 3, 0, 0, 0, 0], [0] * 6, [9, 8, 7, 6, 5, 3]]
 
 
@@ -645,11 +646,8 @@ def test_the_compiler_finds_the_same(models):
     ("make", "options", "runs"),
     [
         (translator, {}, (eager, in_graph)),
-        (
-            continuer,
-            {"beams": 2, "length_penalty": 0.6},
-            (eager, in_graph, compiled),
-        ),
+        (continuer, BEAMS, (eager, in_graph)),
+        pytest.param(continuer, BEAMS, (compiled,), marks=pytest.mark.slow),
     ],
 )
 def test_of_nothing_comes_nothing(models, make, options, runs):
