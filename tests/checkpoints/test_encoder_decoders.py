@@ -10,6 +10,7 @@ from keras import ops
 
 import keras_posenc as kp
 from tests.checkpoints.folders import copied
+from tests.layers import by_steps
 from tests.text.files import FIXTURES
 
 FOLDER = FIXTURES / "encoder_decoders"
@@ -65,12 +66,8 @@ def test_computes_what_transformers_does(name, dtype):
         assert largest(logits, arrays) <= TOLERANCE[dtype]
         if name in WIDE:
             return
-    # Token by token, and a prompt at once.
-    cache, steps = model.build_cache(source, 7), []
-    for part in np.split(target, [3, 4, 5], axis=1):
-        found, cache = model.call_with_cache(part, cache)
-        steps.append(found)
-    assert largest(ops.concatenate(steps, 1), arrays) <= TOLERANCE[dtype]
+    logits = by_steps(model, model.build_cache(source, 7), target, 5)
+    assert largest(logits, arrays) <= TOLERANCE[dtype]
 
 
 @pytest.mark.slow

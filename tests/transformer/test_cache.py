@@ -15,7 +15,13 @@ from keras import ops
 
 import keras_posenc as kp
 from keras_posenc.ops import attention
-from tests.layers import CAUSAL_POSITIONS, POSITIONS, numpy, randomised
+from tests.layers import (
+    CAUSAL_POSITIONS,
+    POSITIONS,
+    by_steps,
+    numpy,
+    randomised,
+)
 from tests.refusals import check, table
 
 VOCABULARY, LENGTH = 30, 9
@@ -100,16 +106,6 @@ def near(actual, expected, tolerance=TOLERANCE):
     )
 
 
-def by_steps(model, cache, target, prompt=7):
-    """Logits of a prompt at once, and of the rest one by one."""
-    logits, cache = model.call_with_cache(target[:, :prompt], cache)
-    parts = [logits]
-    for step in range(prompt, target.shape[1]):
-        logits, cache = model.call_with_cache(target[:, step : step + 1], cache)
-        parts.append(logits)
-    return ops.concatenate(parts, axis=1)
-
-
 @pytest.mark.parametrize(
     ("position", "blocks"),
     [
@@ -146,25 +142,24 @@ def test_steps_of_causal_positions(name):
     near(got[real], numpy(model(target))[real])
 
 
-@pytest.mark.parametrize("name", AT_THE_INPUT)
-def test_steps_of_input_positions(name):
+@pytest.mark.parametrize(
+    ("name", "make"), [*zip(AT_THE_INPUT, 3 * [whole, alone], strict=True)]
+)
+def test_steps_of_input_positions(name, make):
     """Positions count from the first real token: padding on either side."""
     target = TARGET.copy()
     target[0, 6:] = target[1, :3] = target[2, 2] = 0
     real = target > 0
-    for make, inputs in (
-        (whole, {"source": SOURCE, "target": target}),
-        (alone, target),
-    ):
-        model = make(
-            input_position=AT_THE_INPUT[name](),
-            **{"target_attention": None, "num_decoder_layers": 1}
-            if make is whole
-            else {"num_layers": 1},
-        )
-        cache = model.build_cache(SOURCE if make is whole else 3, LENGTH)
-        steps = numpy(by_steps(model, cache, target))
-        near(steps[real], numpy(model(inputs))[real])
+    position = AT_THE_INPUT[name]()
+    if make is whole:
+        options = {"target_attention": None, "num_decoder_layers": 1}
+        of_cache, inputs = SOURCE, {"source": SOURCE, "target": target}
+    else:
+        options, of_cache, inputs = {"num_layers": 1}, 3, target
+    model = make(input_position=position, **options)
+    cache = model.build_cache(of_cache, LENGTH)
+    steps = numpy(by_steps(model, cache, target))
+    near(steps[real], numpy(model(inputs))[real])
 
 
 @pytest.mark.parametrize(
@@ -193,13 +188,13 @@ def test_a_prompt_in_parts(position, most, monkeypatch):
     assert int(ops.convert_to_numpy(cache["slot"])) == LENGTH
 
 
-@pytest.mark.parametrize("left", [False, True])
 @pytest.mark.parametrize(
-    ("make", "options"),
+    ("make", "options", "left"),
     [
-        (kp.RotaryEmbedding, {}),
-        (kp.positions.FireBias, {}),
-        (kp.RotaryEmbedding, WINDOWS),
+        (kp.RotaryEmbedding, {}, False),
+        (kp.positions.FireBias, {}, True),
+        (kp.RotaryEmbedding, WINDOWS, False),
+        (kp.RotaryEmbedding, WINDOWS, True),
     ],
 )
 def test_ragged_prompts_are_each_alone(make, options, left):

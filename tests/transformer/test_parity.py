@@ -6,7 +6,7 @@ import pytest
 from keras import ops
 
 import keras_posenc as kp
-from tests.layers import FIXTURES
+from tests.layers import FIXTURES, by_steps
 
 TOLERANCE = {"float32": 1e-5, "float64": 1e-12}
 WIDE = pytest.param("float64", marks=pytest.mark.tensorflow)
@@ -215,11 +215,7 @@ def test_bart(arrays, dtype):
     outputs = model({"source": source, "target": target})
     compare_on_tokens(arrays, case, outputs, dtype)
     # ... and token by token, after a prompt.
-    cache, steps = model.build_cache(source, target.shape[1]), []
-    for ids in np.split(target, [-2, -1], axis=1):
-        logits, cache = model.call_with_cache(ids, cache)
-        steps.append(logits)
-    outputs = ops.concatenate(steps, axis=1)
+    outputs = by_steps(model, model.build_cache(source, 6), target, 4)
     compare_on_tokens(arrays, case, outputs, dtype)
 
 
