@@ -103,8 +103,8 @@ def share_merges():
 
 def batch_at_once():
     """Spares `predict` the graphs that Keras makes for each call's batches."""
+    import keras
     import tensorflow as tf
-    from keras import tree
     from keras.src.trainers.data_adapters import array_slicing
     from keras.src.trainers.data_adapters.array_data_adapter import (
         ArrayDataAdapter,
@@ -113,10 +113,10 @@ def batch_at_once():
     make = ArrayDataAdapter.get_tf_dataset
 
     def made(self):
-        given = array_slicing.convert_to_sliceable(self._inputs, "tensorflow")
-        if self._shuffle or any(x is None for x in tree.flatten(given)):
+        if self._shuffle:
             return make(self)
-        given = tree.lists_to_tuples(given)
+        given = array_slicing.convert_to_sliceable(self._inputs, "tensorflow")
+        given = keras.tree.lists_to_tuples(given)
         batches = tf.data.Dataset.from_tensor_slices(given)
         return batches.batch(self._batch_size)
 
