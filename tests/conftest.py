@@ -78,8 +78,6 @@ def pytest_collection():
             )
             forked_workers.install()
             share_merges()
-            if PROFILE == "project":
-                batch_at_once()
             # What is traced here runs once or twice: to make it fast costs more
             # than it saves. Each night all is as users have it.
             sys.modules["tensorflow"].config.optimizer.set_experimental_options(
@@ -99,28 +97,6 @@ def share_merges():
         return made[key]
 
     byte_pair_tokenizer.BytePairs = shared
-
-
-def batch_at_once():
-    """Spares `predict` the graphs that Keras makes for each call's batches."""
-    import keras
-    import tensorflow as tf
-    from keras.src.trainers.data_adapters import array_slicing
-    from keras.src.trainers.data_adapters.array_data_adapter import (
-        ArrayDataAdapter,
-    )
-
-    make = ArrayDataAdapter.get_tf_dataset
-
-    def made(self):
-        if self._shuffle:
-            return make(self)
-        given = array_slicing.convert_to_sliceable(self._inputs, "tensorflow")
-        given = keras.tree.lists_to_tuples(given)
-        batches = tf.data.Dataset.from_tensor_slices(given)
-        return batches.batch(self._batch_size)
-
-    ArrayDataAdapter.get_tf_dataset = made
 
 
 # Their files share what takes seconds to make.
