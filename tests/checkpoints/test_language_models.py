@@ -138,6 +138,9 @@ def test_a_table_may_be_shorter_than_padded_prompts():
     model = load(FIXTURES / "language_models" / "gpt2")
     with pytest.raises(ValueError, match="`max_new_tokens` must be at most 15"):
         model.generate([[5]], max_new_tokens=16)
+    message = "14 tokens, and 3 more.*16 positions.*most 2"
+    with pytest.raises(ValueError, match=message):
+        model.generate([[5] * 14], max_new_tokens=3)
     model = model.with_options(max_new_tokens=6, end_ids=2)
     found = model.generate([[*range(5, 15)]])
     assert found.tolist() == [[16, 28, 28, 6, 1, 1]]

@@ -93,8 +93,7 @@ def test_scores_are_those_of_the_parallel_model(make, options):
         of_model["attention"] = position()
     model = make(**of_model)
     made = generator(model, **options)
-    by = predicted if made.n_best > 1 else answers
-    found = by(made, SOURCES)
+    found = answers(made, SOURCES)
     ids, each = n_best(found["ids"]), n_best(found["token_score"])
     assert ids.shape == each.shape == (4, made.n_best, 5)
     score = found["score"].reshape(4, -1)
@@ -312,6 +311,7 @@ def test_models_of_nan_are_named():
     table[5] = np.nan
     model.embedding.embeddings.assign(table)
     made = generator(model, beams=2, n_best=2, max_length=3)
+    made.from_ids.run_eagerly = made.scorer_from_ids.run_eagerly = True
     asks = [
         lambda: predicted(made, SOURCES),
         lambda: made.score(SOURCES, SOURCES),
@@ -382,9 +382,6 @@ class Unhashable:
     """An activation that Python cannot look up."""
 
     __hash__ = None
-
-    def __eq__(self, other):
-        return isinstance(other, Unhashable)
 
     def __call__(self, x):
         return ops.tanh(x)
