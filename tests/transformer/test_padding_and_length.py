@@ -375,8 +375,10 @@ def check_blocks_of_4(call, variables, x, monkeypatch, **options):
     ("position", "dtype", "options"),
     [
         ("none", "float32", {"batch": 12}),
-        ("t5", "float32", {"jit_compile": True}),
         ("shaw", "float64", {}),
+        pytest.param(
+            "t5", "float32", {"jit_compile": True}, marks=pytest.mark.slow
+        ),
         *(
             pytest.param(position, dtype, {}, marks=pytest.mark.slow)
             for position in POSITIONS
