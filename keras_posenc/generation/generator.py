@@ -401,8 +401,8 @@ class Generator(NamedArguments, keras.Model):
                 f"{len(ids['target'])} targets, {len(ids['source'])} sources"
             )
         self._scoring.check_lengths(**ids)
-        given = in_batches(ids, batch_size)
-        found = self.scorer_from_ids.predict(*given, verbose=0)
+        batches = in_batches(ids, batch_size)
+        found = self.scorer_from_ids.predict(*batches, verbose=0)
         self.search.check_scores(found["score"], of_beams=False)
         return found["score"]
 
