@@ -218,6 +218,21 @@ def trace_texts(function: Any, shape: Any, *, is_batch: bool) -> None:
         trace([(spec,) if is_batch else spec])
 
 
+def in_batches(x: Any, size: int) -> tuple[Any, int | None]:
+    """Returns arrays as `predict` takes them, and its `batch_size`.
+
+    For arrays on TensorFlow, Keras would trace functions that batch them, at
+    each call, which can take longer than the model. A dataset needs none.
+    """
+    import keras
+
+    if keras.backend.backend() != "tensorflow":
+        return x, size
+    import tensorflow as tf
+
+    return tf.data.Dataset.from_tensor_slices(x).batch(size), None
+
+
 @contextlib.contextmanager
 def separate_traces() -> Iterator[None]:
     """Has every `tf.function` traced again in this thread, within the context.

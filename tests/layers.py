@@ -68,6 +68,16 @@ def randomised(layer, seed=5):
     return layer
 
 
+def by_steps(model, cache, target, prompt=7):
+    """Logits of a prompt at once, and of the rest one by one."""
+    logits, cache = model.call_with_cache(target[:, :prompt], cache)
+    parts = [logits]
+    for step in range(prompt, target.shape[1]):
+        logits, cache = model.call_with_cache(target[:, step : step + 1], cache)
+        parts.append(logits)
+    return ops.concatenate(parts, axis=1)
+
+
 def rotary_rates(scaling, dim, max_wavelength=10000.0, length=0):
     """Radians per position of each pair, in rows of a length.
 

@@ -14,7 +14,7 @@ from keras_posenc.checkpoints.embedder_parts import (
     EmbedderParts,
     embedder_parts,
 )
-from keras_posenc.keras_internals import trace_texts
+from keras_posenc.keras_internals import in_batches, trace_texts
 from keras_posenc.ops.named import NamedArguments
 from keras_posenc.text._tokenizer import Tokenizer, reporting_cuts
 from keras_posenc.text.prompt import Prompt
@@ -108,19 +108,22 @@ class PretrainedModel(NamedArguments, keras.Sequential):
         inputs = inputs if texts is None else ops.convert_to_tensor(texts)
         return super().__call__(inputs, *args, **kwargs)
 
-    def predict(self, x: Any, *args: Any, **kwargs: Any) -> Any:
+    def predict(
+        self, x: Any, batch_size: int | None = None, *args: Any, **kwargs: Any
+    ) -> Any:
         texts = self._texts_of(x)
         if texts is None:
             if ops.is_tensor(x):
                 self._trace_once()
-            return super().predict(x, *args, **kwargs)
+            return super().predict(x, batch_size, *args, **kwargs)
         if not len(texts):  # Keras does not take an empty array
             shape, dtype = self.outputs[0].shape, self.outputs[0].dtype
             return np.zeros([size or 0 for size in shape], dtype)
         self._num_cut = 0
         self._trace_once()
         # Keras takes arrays of strings only if they have one axis.
-        found = super().predict(ops.convert_to_tensor(texts), *args, **kwargs)
+        given = in_batches(ops.convert_to_tensor(texts), batch_size or 32)
+        found = super().predict(*given, *args, **kwargs)
         if self._num_cut:
             self._warn_of_cut(len(texts))
         return found

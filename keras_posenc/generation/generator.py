@@ -24,6 +24,7 @@ from keras_posenc.generation.search import (
 from keras_posenc.generation.step import First, Step, step_models
 from keras_posenc.generation.stream import Stream
 from keras_posenc.generation.tokenizing import Detokenizing, Tokenizing
+from keras_posenc.keras_internals import in_batches
 from keras_posenc.ops.named import NamedArguments
 
 
@@ -354,11 +355,8 @@ class Generator(NamedArguments, keras.Model):
             ids = x.map(self._dense if tokenizer is None else tokenizer)
             found = self.from_ids.predict(ids, verbose=verbose)
         else:
-            found = self.from_ids.predict(
-                self._ids("x", x, tokenizer),
-                batch_size=batch_size,
-                verbose=verbose,
-            )
+            ids = in_batches(self._ids("x", x, tokenizer), batch_size)
+            found = self.from_ids.predict(*ids, verbose=verbose)
         self.search.check_scores(found["score"], of_beams=self.beams > 1)
         if self.detokenize is None:
             return found
@@ -403,9 +401,8 @@ class Generator(NamedArguments, keras.Model):
                 f"{len(ids['target'])} targets, {len(ids['source'])} sources"
             )
         self._scoring.check_lengths(**ids)
-        found = self.scorer_from_ids.predict(
-            ids, batch_size=batch_size, verbose=0
-        )
+        batches = in_batches(ids, batch_size)
+        found = self.scorer_from_ids.predict(*batches, verbose=0)
         self.search.check_scores(found["score"], of_beams=False)
         return found["score"]
 

@@ -10,6 +10,7 @@ from keras import ops
 
 import keras_posenc as kp
 from tests.checkpoints.folders import copied
+from tests.layers import by_steps
 from tests.text.files import FIXTURES
 
 FOLDER = FIXTURES / "encoder_decoders"
@@ -60,27 +61,23 @@ def test_computes_what_transformers_does(name, dtype):
     )
     source = arrays["source"]
     target = np.where(arrays["target_mask"], arrays["target"], -1)
-    logits = model({"source": source, "target": target})
+    if dtype == "float32":
+        logits = model({"source": source, "target": target})
+        assert largest(logits, arrays) <= TOLERANCE[dtype]
+        if name in WIDE:
+            return
+    logits = by_steps(model, model.build_cache(source, 7), target, 5)
     assert largest(logits, arrays) <= TOLERANCE[dtype]
-    # Token by token, and a prompt at once.
-    cache, steps = model.build_cache(source, 7), []
-    for part in np.split(target, [3, 4, 5], axis=1):
-        found, cache = model.call_with_cache(part, cache)
-        steps.append(found)
-    assert largest(ops.concatenate(steps, 1), arrays) <= TOLERANCE[dtype]
 
 
+@pytest.mark.slow
 @pytest.mark.tensorflow
 @pytest.mark.parametrize(
     ("export", "name", "file"),
     [
         (kp.export_litert, "t5", "t5.tflite"),
-        pytest.param(
-            kp.export_saved_model, "marian_two", "two", marks=pytest.mark.slow
-        ),
-        pytest.param(
-            kp.export_onnx, "marian", "marian.onnx", marks=pytest.mark.slow
-        ),
+        (kp.export_saved_model, "marian_two", "two"),
+        (kp.export_onnx, "marian", "marian.onnx"),
     ],
 )
 def test_exports(export, name, file, tmp_path):
@@ -182,7 +179,7 @@ class TestClassesGivenAsWords:
             for each in said["candidates"]
         ]
         labels = [label.lower() for label in models[name].labels]
-        found = models[name].predict(pairs, verbose=0).astype("float64")
+        found = np.asarray(models[name](pairs), "float64")
         yes, no = (
             found[:, labels.index(each)]
             for each in ("entailment", "contradiction")

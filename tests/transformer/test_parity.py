@@ -6,7 +6,7 @@ import pytest
 from keras import ops
 
 import keras_posenc as kp
-from tests.layers import FIXTURES
+from tests.layers import FIXTURES, by_steps
 
 TOLERANCE = {"float32": 1e-5, "float64": 1e-12}
 WIDE = pytest.param("float64", marks=pytest.mark.tensorflow)
@@ -214,13 +214,8 @@ def test_bart(arrays, dtype):
     source, target = case["source_ids"], case["target_ids"]
     outputs = model({"source": source, "target": target})
     compare_on_tokens(arrays, case, outputs, dtype)
-    # ... and token by token.
-    cache = model.build_cache(source, target.shape[1])
-    steps = []
-    for step in range(target.shape[1]):
-        logits, cache = model.call_with_cache(target[:, step : step + 1], cache)
-        steps.append(logits)
-    outputs = ops.concatenate(steps, axis=1)
+    # ... and token by token, after a prompt.
+    outputs = by_steps(model, model.build_cache(source, 6), target, 4)
     compare_on_tokens(arrays, case, outputs, dtype)
 
 
