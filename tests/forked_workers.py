@@ -8,6 +8,7 @@ that is started with the same environment. What follows is as for users:
 
 import atexit
 import contextvars
+import gc
 import importlib
 import json
 import os
@@ -28,15 +29,15 @@ LIBRARIES = {
         "keras_posenc.scoring.worker",
         "pyarrow.parquet",
     ],
-    ("convert_litert",): ["tensorflow"],
+    ("convert_litert",): ["tensorflow", "tensorflow.lite.python.lite"],
     ("render_chat",): ["jinja2.ext", "jinja2.sandbox"],
-    ("read",): ["google.protobuf.message", "numpy"],
-    ("read_keras",): ["keras"],
+    ("read",): ["onnx", "keras_posenc_worker.read"],
+    ("read_keras",): ["keras", "keras_posenc"],
     ("run_litertlm",): ["litert_lm"],
     ("run", "litert"): ["ai_edge_litert.interpreter"],
     ("run", "litert_compiled"): ["ai_edge_litert.compiled_model"],
     ("run", "onnx"): ["onnxruntime"],
-    ("run", "saved_model"): ["tensorflow"],
+    ("run", "saved_model"): ["tensorflow", "tensorflow.lite.python.lite"],
 }
 # What libraries read as they are loaded.
 READ = (
@@ -172,6 +173,15 @@ def serve(libraries):
         process.forbid("keras", "tf_keras")
     for name in libraries:
         importlib.import_module(name)
+    importlib.import_module("keras_posenc_worker.run")
+    if "keras_posenc_worker.read" in libraries:
+        formats = importlib.import_module("keras_posenc_worker.formats")
+        formats.litert_schema()
+        formats.without_its_init("tensorflow")
+        importlib.import_module("tensorflow.core.protobuf.saved_model_pb2")
+    # What a worker collects is its own alone.
+    gc.collect()
+    gc.freeze()
     server = socket.socket(fileno=os.dup(0))
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)
     while True:
