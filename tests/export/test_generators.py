@@ -18,9 +18,6 @@ def generator(make=kp.TransformerDecoderModel, **options):
     return kp.Generator(shaken(make(12, **SMALL)), **given)
 
 
-# ---- Near-ties
-
-
 def test_a_file_that_chose_otherwise(tmp_path):
     """It passes where it was a tie, and fails by its ids where it was none."""
     path = tmp_path / "generator.tflite"
@@ -51,13 +48,10 @@ def test_a_file_that_chose_otherwise(tmp_path):
     assert seen == [(True, True, False), (False, False, True)]
 
 
-# ---- ONNX
-
-
 def test_onnx_files_have_the_whole_loop(tmp_path):
     """Of texts; beams over turned keys, whose tables the loop reads."""
     model = kp.TransformerDecoderModel(
-        12, **SMALL, attention=kp.RotaryEmbedding()
+        12, **SMALL, attention=kp.RotaryEmbedding(), input_position=None
     )
     made = kp.Generator(
         shaken(model),
