@@ -51,7 +51,7 @@ def test_a_file_that_chose_otherwise(tmp_path):
 def test_onnx_files_have_the_whole_loop(tmp_path):
     """Of texts; beams over turned keys, whose tables the loop reads."""
     model = kp.TransformerDecoderModel(
-        12, **SMALL, attention=kp.RotaryEmbedding(), input_position=None
+        12, **SMALL, attention=kp.RotaryEmbedding()
     )
     made = kp.Generator(
         shaken(model),
