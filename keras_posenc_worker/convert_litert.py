@@ -8,12 +8,14 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from keras_posenc_worker.process import import_for_good
 from keras_posenc_worker.runtimes import read_graph
 
 
 def prepare() -> None:
     """Loads the converter ahead of time."""
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
+    import_for_good("tensorflow")
     import tensorflow as tf
 
     tf.lite.TFLiteConverter  # noqa: B018  its modules are imported late

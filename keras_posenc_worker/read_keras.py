@@ -1,12 +1,13 @@
 """Loads a `.keras` file."""
 
-import importlib
 import os
 import sys
 import tempfile
 import zipfile
 from collections.abc import Sequence
 from typing import Any
+
+from keras_posenc_worker.process import import_for_good
 
 _MESSAGE = 2**20  # most characters of Keras's message, which may quote the file
 
@@ -15,7 +16,7 @@ def prepare(path: Sequence[str], modules: Sequence[str]) -> None:
     """Imports modules that register layers from this `sys.path`."""
     sys.path[:] = path
     for module in modules:
-        importlib.import_module(module)
+        import_for_good(module)
 
 
 def main(path: str) -> str | None:

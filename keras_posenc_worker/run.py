@@ -2,7 +2,6 @@
 
 import contextlib
 import gc
-import importlib
 import os
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -10,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from keras_posenc_worker import codec
-from keras_posenc_worker.process import forbid
+from keras_posenc_worker.process import forbid, import_for_good
 from keras_posenc_worker.runtimes import (
     Runner,
     SavedModel,
@@ -43,7 +42,7 @@ def prepare(kind: str, exported: str | None = None) -> None:
     if kind in _RUNTIMES:
         forbid("tensorflow")
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
-    importlib.import_module(_RUNTIMES.get(kind, "tensorflow"))
+    import_for_good(_RUNTIMES.get(kind, "tensorflow"))
     if exported is not None:
         _ahead.clear()  # of an export that failed
         with contextlib.suppress(Exception):  # `main` says what is wrong

@@ -101,11 +101,18 @@ def share_merges():
 
 # Their files share what takes seconds to make.
 TOGETHER = ("tests/cli/", "tests/scoring/")
+# They load `.keras` files too, in workers whose server imports Keras.
+WITH_THE_COMMAND = (
+    "tests/export/inspection/test_hostile_keras_file.py",
+    "tests/export/verification/test_record.py",
+)
 
 
 def unit_of(nodeid):
     """What stays in one process: a test's file, or several."""
     file = nodeid.partition("::")[0]
+    if file in WITH_THE_COMMAND:
+        return TOGETHER[0]
     return next((each for each in TOGETHER if file.startswith(each)), file)
 
 

@@ -8,6 +8,7 @@ that is started with the same environment. What follows is as for users:
 
 import atexit
 import contextvars
+import gc
 import importlib
 import json
 import os
@@ -21,29 +22,37 @@ import threading
 import types
 
 # By the name of a worker's module, without `keras_posenc_worker.`, and the kind
-# of file that it runs.
+# of file that it runs. "!" forbids an import, and "-" leaves out `__init__`.
 LIBRARIES = {
     ("keras_posenc.scoring.worker",): [
         "ai_edge_litert.interpreter",
         "keras_posenc.scoring.worker",
         "pyarrow.parquet",
     ],
-    ("convert_litert",): ["tensorflow"],
+    ("convert_litert",): ["tensorflow", "tensorflow.lite.python.lite"],
     ("render_chat",): ["jinja2.ext", "jinja2.sandbox"],
-    ("read",): ["google.protobuf.message", "numpy"],
-    ("read_keras",): ["keras"],
+    ("read",): [
+        *("onnx", "keras_posenc_worker.read", "-tensorflow"),
+        "tensorflow.core.protobuf.saved_model_pb2",
+    ],
+    ("read_keras",): ["keras", "keras_posenc"],
     ("run_litertlm",): ["litert_lm"],
+    ("run_mediapipe",): [
+        *("!tensorflow", "-mediapipe", "-mediapipe.tasks.python"),
+        "mediapipe.tasks.python.text",
+        "mediapipe.tasks.python.core.base_options",
+    ],
     ("run", "litert"): ["ai_edge_litert.interpreter"],
     ("run", "litert_compiled"): ["ai_edge_litert.compiled_model"],
     ("run", "onnx"): ["onnxruntime"],
-    ("run", "saved_model"): ["tensorflow"],
+    ("run", "saved_model"): ["tensorflow", "tensorflow.lite.python.lite"],
 }
 # What libraries read as they are loaded.
 READ = (
     *("CUDA_", "KERAS_", "LD_", "MKL_"),
     *("OMP_", "OPENBLAS_", "PYTHON", "TF_", "XLA_"),
 )
-MOST = 9  # servers: the one that was used last ends last
+MOST = 10  # servers: the one that was used last ends last
 COMMAND = [sys.executable, "-P", "-m", "keras_posenc_worker"]
 servers = {}
 lock = threading.Lock()
@@ -167,11 +176,25 @@ def received(connection, size):
 
 def serve(libraries):
     """Forks a worker for each request of standard input, a socket."""
-    process = importlib.import_module("keras_posenc_worker.process")
+    formats, process, _ = (
+        importlib.import_module(f"keras_posenc_worker.{name}")
+        for name in ("formats", "process", "run")
+    )
+    gc.disable()
     if "keras" not in libraries:
         process.forbid("keras", "tf_keras")
     for name in libraries:
-        importlib.import_module(name)
+        if name.startswith("!"):
+            process.forbid(name[1:])
+        elif name.startswith("-"):
+            formats.without_its_init(name[1:])
+        else:
+            importlib.import_module(name)
+    if "keras_posenc_worker.read" in libraries:
+        formats.litert_schema()
+    # What a worker collects is its own alone.
+    gc.freeze()
+    gc.enable()
     server = socket.socket(fileno=os.dup(0))
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)
     while True:

@@ -241,7 +241,12 @@ def run_cases(name: str, found: Inspection, cases: Cases) -> list[Any]:
 
 
 def _version(name: str) -> str:
-    known = metadata.packages_distributions().get(RUNTIMES[name].module, [])
+    *_, package = RUNTIMES[name].package.split()
+    try:
+        return metadata.version(package)
+    except metadata.PackageNotFoundError:  # another one, as tensorflow-cpu
+        found = metadata.packages_distributions()  # reads all that is installed
+    known = found.get(RUNTIMES[name].module, [])
     return metadata.version(known[0]) if known else "of an unknown version"
 
 

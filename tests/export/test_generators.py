@@ -18,9 +18,6 @@ def generator(make=kp.TransformerDecoderModel, **options):
     return kp.Generator(shaken(make(12, **SMALL)), **given)
 
 
-# ---- Near-ties
-
-
 def test_a_file_that_chose_otherwise(tmp_path):
     """It passes where it was a tie, and fails by its ids where it was none."""
     path = tmp_path / "generator.tflite"
@@ -49,9 +46,6 @@ def test_a_file_that_chose_otherwise(tmp_path):
         assert not by_ids or report.worst.where.startswith("ids[")
         seen.append((report.passed, is_told, by_ids))
     assert seen == [(True, True, False), (False, False, True)]
-
-
-# ---- ONNX
 
 
 def test_onnx_files_have_the_whole_loop(tmp_path):

@@ -21,11 +21,16 @@ import keras_posenc as kp
 from keras_posenc.checkpoints.folder import Folder
 from keras_posenc.checkpoints.tokenizers import tokenizer_of
 from keras_posenc.export.formats import (
+    litert,
     litertlm,
     litertlm_engine,
     litertlm_run,
 )
-from keras_posenc.export.formats.litert_file import read, write
+from keras_posenc.export.formats.litert_file import (
+    read,
+    variables_in,
+    write,
+)
 from keras_posenc.export.formats.litert_quantize import (
     mode_of,
     resolve_quantization,
@@ -63,17 +68,14 @@ def tokenizer(**options):
     return kp.CharacterTokenizer(letters, add_end=False, **options)
 
 
-def decoder(size, **options):
+@functools.cache
+def decoder(size, position="rotary", window=None, **options):
+    """A model that no test changes."""
     keras.utils.set_random_seed(1)
-    options = {"input_position": None} | options
-    position, window = (
-        options.pop("position", "rotary"),
-        options.pop("window", None),
-    )
+    options = {"input_position": None, "num_layers": 2} | options
     model = kp.TransformerDecoderModel(
         size,
         d_model=32,
-        num_layers=2,
         num_heads=4,
         attention=kp.Attention(position, window=window, num_key_value_heads=2),
         intermediate_dim=64,
@@ -249,11 +251,21 @@ def test_a_tokenizer_that_pads_is_seen_and_mended(package, tmp_path):
     )
 
 
-def test_other_weights_are_seen(package):
-    other = generator()
-    other.model.head.kernel.assign(1.01 * other.model.head.kernel)
+def with_head(package, folder, factor):
+    """A package of a file whose last kernel is another one."""
+    model = read(package.model.read_bytes())
+    (number,) = variables_in(model, [package.generator.model.head.kernel])
+    kernel = np.array(model.buffers[number].data).view("float32")
+    model.buffers[number].data = (np.float32(factor) * kernel).view("uint8")
+    write(model, folder / "other.tflite")
+    return dataclasses.replace(package, model=folder / "other.tflite")
+
+
+def test_other_weights_are_seen(package, tmp_path):
+    other = with_head(package, tmp_path, 1.01)
+    path = other.packed(tmp_path / "other.litertlm")
     with pytest.raises(kp.ExportVerificationError, match="log-probability"):
-        package.run(package.path, engine_parts(other, LENGTHS, ROOM))
+        package.run(path)
 
 
 @pytest.fixture
@@ -264,23 +276,22 @@ def sampled_once(monkeypatch):
 
 @pytest.fixture
 def rounded(package, sampled_once):
-    """Packs the file's model in a mode, and runs it in the engine."""
+    """Packs a package's model in a mode, and runs it in the engine."""
 
-    def run(path, quantization, parts=None, **limits):
+    def run(path, quantization, package=package, **limits):
         model = read(package.model.read_bytes())
         given = resolve_quantization(quantization)
         mode = mode_of(given)
         file = path / "rounded.tflite"
         write(round_file(model, given), file)
-        changed = dataclasses.replace(package, model=file)
         report = dataclasses.replace(
             package.report,
             quantization=mode,
             limits=limits_of(mode, limits, None),
             by_likelihood=sorted(package.parts.models),
         )
-        changed = dataclasses.replace(changed, report=report)
-        return changed.run(changed.packed(path / "rounded.litertlm"), parts)
+        changed = dataclasses.replace(package, model=file, report=report)
+        return changed.run(changed.packed(path / "rounded.litertlm"))
 
     return run
 
@@ -309,16 +320,19 @@ def test_quantized_packages_are_measured(
 def test_a_quantized_package_of_another_model_is_seen(
     rounded, package, tmp_path
 ):
-    other = generator()
-    other.model.head.kernel.assign(-4 * other.model.head.kernel)
-    parts = Remembering(engine_parts(other, LENGTHS, ROOM))
+    other = with_head(package, tmp_path, -4)
     with pytest.raises(
         kp.ExportVerificationError, match="too far from the model"
     ):
-        rounded(tmp_path, "int8", parts)
+        rounded(tmp_path, "int8", other)
 
 
-def test_a_recipe_and_own_texts(package, tmp_path, sampled_once):
+def test_a_recipe_and_own_texts(package, tmp_path, sampled_once, monkeypatch):
+    def convert(_, mode, path, *more):
+        """Rounds what was converted before."""
+        write(round_file(read(package.model.read_bytes()), mode), path)
+
+    monkeypatch.setattr(litert, "convert", convert)
     recipe = tmp_path / "recipe.json"
     recipe.write_text(json.dumps(dynamic_wi8_afp32()), encoding="utf-8")
     texts = ["the captain asked her for the way to the island of glass. " * 8]
@@ -440,10 +454,6 @@ def test_the_engine_adds_no_second_start(package, tmp_path):
         package.run(path, parts)
 
 
-def of_end(**options):
-    return functools.partial(generator, **options)
-
-
 def of_pairs():
     model = kp.Transformer(
         60, d_model=8, num_layers=1, num_heads=2, intermediate_dim=8
@@ -477,8 +487,8 @@ def of_few_positions():
         (of_pairs, {}, "decoders alone"),
         (of_ids, {}, "takes ids"),
         (of_words, {}, "normalization='bert'"),
-        (of_end(end_ids=()), {}, "needs a token that ends"),
-        (of_end(beams=2), {}, "hold no `beams`"),
+        (lambda: generator(end_ids=()), {}, "needs a token that ends"),
+        (lambda: generator(beams=2), {}, "hold no `beams`"),
         (of_few_positions, {}, "up to the model's 100 positions"),
         (generator, {"prefill_lengths": (8, 8)}, "different integers"),
         (generator, {"prefill_lengths": (512,)}, "from 1 to"),
@@ -530,7 +540,7 @@ def test_a_missing_package_is_named(tmp_path, monkeypatch, missing):
 )
 def test_chunks_give_the_logits_of_the_whole_text(options):
     """As the engine calls them: full, padded beyond the caches, and single."""
-    model = decoder(50, **options)
+    model = decoder(50, num_layers=1, **options)
     search = kp.Generator(model, end_ids=3).search
     models = engine_models(search, (4, 8), 16)
     ids = np.random.default_rng(0).integers(4, 50, 15)

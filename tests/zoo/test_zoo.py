@@ -8,17 +8,13 @@ from tests.zoo.run import export
 
 pytestmark = pytest.mark.tensorflow
 ENTRIES = table()
-# Of every kind, and quick: the formats of all within half a minute.
+# Of every kind, and quick: no two have the same layers.
 SAMPLE = [
-    "audio/uk_ireland_accent_recognition",
-    "generative/vae_decoder",
-    "guides/sequential_features",
     "keras-hub images/ViTImageClassifier",
     "keras-hub text/GPT2CausalLM",
     "nlp/text_classification_from_scratch",
     "nlp/text_classification_with_transformer",
     "rl/ddpg_critic",
-    "structured/imbalanced_classification",
     "tensorflow/beginner",
     "tensorflow/regression",
     "tensorflow/time_series_baseline",
@@ -28,15 +24,15 @@ SAMPLE = [
 ]
 
 
-# The graph of a SavedModel is that of the model: no operator is converted.
-PLAIN = ("generative", "keras-hub images", "rl", "tensorflow", "vision")
+# The graph of a SavedModel is that of the model: no operator is converted. What
+# is left are tables of strings.
+TEXTS = "nlp/text_classification_from_scratch"
 
 
 @pytest.mark.parametrize("name", SAMPLE)
 def test_model_is_exported(name):
     model, arguments = ENTRIES[name].build()
-    is_plain = name.startswith(PLAIN)
-    for each in FORMATS[is_plain:]:
+    for each in FORMATS[name != TEXTS :]:
         cell = export(model, each, arguments)
         assert cell["state"] == "verified", cell
 

@@ -1,8 +1,9 @@
 """The format ONNX, for the pipeline; converted with tf2onnx."""
 
+import contextlib
 import dataclasses
 import logging
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -251,11 +252,41 @@ def _in_onnx(graph_def: Any, *, copies: bool = False, **names: Any) -> Any:
             graph, True, opset=_OPSET, custom_op_handlers=HANDLERS, **names
         )
     try:
-        return optimizer.optimize_graph(found, copies).make_model("")
+        with _going_once():
+            return optimizer.optimize_graph(found, copies).make_model("")
     except Exception:  # an optimizer's, of any class
         if copies:
             raise
         return _in_onnx(graph_def, copies=True, **names)
+
+
+@contextlib.contextmanager
+def _going_once() -> Iterator[None]:
+    """Has tf2onnx go through a graph once, and not for each of its outputs.
+
+    Loops have many, and each optimizer asks again which nodes are used.
+    """
+    from tf2onnx.graph import Graph
+
+    def used(
+        graph: Any, outputs: Sequence[str], remove_unused_inputs: bool
+    ) -> list[Any]:
+        left, found = [*outputs], dict[Any, None]()
+        if not remove_unused_inputs:
+            left += [each.output[0] for each in graph.inputs]
+        while left:
+            node = graph.get_node_by_output_in_current_graph(left.pop())
+            if node is not None and node not in found:
+                found[node] = None
+                left += [*node.input, *node.get_implicit_inputs()]
+        return [*found]
+
+    own = Graph.extract_sub_graph_nodes
+    Graph.extract_sub_graph_nodes = used
+    try:
+        yield
+    finally:
+        Graph.extract_sub_graph_nodes = own
 
 
 def _rewritten(original: Any) -> Any:

@@ -5,13 +5,19 @@ leave the node as it is.
 """
 
 import functools
+import hashlib
 import math
+import pickle
 from collections.abc import Callable, Mapping
 from typing import Any
 
 import numpy as np
 
 Functions = Mapping[str, Callable[..., Any]]
+
+# Graphs of functions by what they were made of, for the next exports too:
+# tracing them is a tenth of a small one.
+_TRACED: dict[Any, Any] = {}
 
 
 def decompose(library: Any, functions: Functions) -> None:
@@ -32,20 +38,19 @@ def decompose(library: Any, functions: Functions) -> None:
                 found.append((node, constants, shapes))
         changed = set()
         for node, constants, shapes in found:
-            key = (
-                node.op,
-                *(
-                    (name, value.SerializeToString(deterministic=True))
-                    for name, value in sorted(node.attr.items())
-                ),
-                *(x if x is None else x.tobytes() for x in constants),
-                *map(tuple, shapes),
-            )
-            if key not in made:
-                known = {"constants": constants, "shapes": shapes}
-                made[key] = _traced(node, known, functions[node.op])
+            known = {"constants": constants, "shapes": shapes}
+            attributes = [
+                (name, value.SerializeToString(deterministic=True))
+                for name, value in sorted(node.attr.items())
+            ]
+            content = pickle.dumps([node.op, attributes, known])
+            key = functions[node.op], hashlib.sha256(content).digest()
+            if key not in _TRACED:
+                _TRACED[key] = _traced(node, known, functions[node.op])
+            made[key] = _TRACED[key]
             if made[key] is not None:
-                _inline(node, body, made[key].function_def)
+                function, _ = made[key]
+                _inline(node, body, function)
                 changed.add(node.name)
 
         def renamed(tensor: str, changed: set[str] = changed) -> str:
@@ -56,8 +61,8 @@ def decompose(library: Any, functions: Functions) -> None:
             node.input[:] = map(renamed, node.input)
         for name, tensor in list(body.ret.items()):
             body.ret[name] = renamed(tensor)
-    for traced in filter(None, made.values()):
-        library.function.extend(traced.graph.as_graph_def().library.function)
+    for _, within in filter(None, made.values()):
+        library.function.extend(within)
 
 
 def _inline(node: Any, body: Any, function: Any) -> None:
@@ -103,7 +108,10 @@ def _traced(node: Any, known: Mapping[str, Any], function: Any) -> Any:
         return function(tf, {**attributes, **known}, *tensors)
 
     traced = body.get_concrete_function()
-    return traced if traced.outputs else None
+    if not traced.outputs:
+        return None
+    within = traced.graph.as_graph_def().library.function
+    return traced.function_def, [*within]
 
 
 def _constant(name: str, siblings: Mapping[str, Any]) -> Any:

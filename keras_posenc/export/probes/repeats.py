@@ -98,14 +98,17 @@ def moved_outputs(
 ) -> list[dict[str, np.ndarray]]:
     """Returns outputs of moved inputs and weights; none if they are refused."""
     found = []
-    for seed in range(_DRAWS):
-        rng = np.random.default_rng(seed)
-        inputs = {name: _moved(x, rng) for name, x in probe.inputs.items()}
-        with restored([model]):
-            for variable in model.variables:
-                if "float" in variable.dtype:
-                    value = np.asarray(variable.value.read_value())
-                    variable.assign(_moved(value, rng))
+    with restored([model]):
+        weights = [
+            (variable, np.asarray(variable.value.read_value()))
+            for variable in model.variables
+            if "float" in variable.dtype
+        ]
+        for seed in range(_DRAWS):
+            rng = np.random.default_rng(seed)
+            inputs = {name: _moved(x, rng) for name, x in probe.inputs.items()}
+            for variable, value in weights:
+                variable.assign(_moved(value, rng))
             try:
                 found.append(call(inputs))
             except ValueError:

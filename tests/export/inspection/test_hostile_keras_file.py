@@ -121,9 +121,9 @@ def test_layers_that_take_long_to_begin(write, parts, monkeypatch):
     )
     second["config"]["kernel_initializer"] = "orthogonal"
     path = write(config=with_layers(parts, first, second))
-    monkeypatch.setattr(keras_file, "_SECONDS", 1)
+    monkeypatch.setattr(keras_file, "_SECONDS", 0)
     start = time.process_time()
-    with pytest.raises(ValueError, match="loaded it used more than 1 s"):
+    with pytest.raises(ValueError, match="loaded it used more than 0 s"):
         load(path)
     assert time.process_time() - start < 1  # none of the work was done here
 

@@ -209,7 +209,8 @@ def pooled(make, policy):
     inputs = make.ids()
     x = layers.Embedding(50, 4, mask_zero=True, dtype=policy)(inputs)
     x = kp.Pooling1D("mean", dtype=policy)(x)
-    return keras.Model(inputs, layers.Dense(3, dtype=policy)(x))
+    scores = layers.Dense(3, dtype=policy, name="scores")(x)
+    return keras.Model(inputs, scores)
 
 
 def quantized(make):
@@ -220,49 +221,36 @@ def quantized(make):
     return model
 
 
+KINDS = ("attention", "dicts", "subclass", "static", "integers", "images")
 MODELS = {
-    **kinds.MODELS,
+    **{name: kinds.MODELS[name] for name in KINDS},
     "recurrent": recurrent,
     "vectorization": vectorization,
     "lookup": lookup,
     "lookup_back": lookup_back,
     "wordpiece": wordpiece,
     "quantized": quantized,
-    "mixed_float16": lambda make: make.classifier("mixed_float16"),
+    "mixed_float16": lambda make: pooled(make, "mixed_float16"),
     "bfloat16": lambda make: pooled(make, "bfloat16"),
     "float64": lambda make: pooled(make, "float64"),
 }
 
 
-@pytest.fixture(scope="module")
-def foreign(make, tmp_path_factory):
-    """The signatures of one artifact, and the report on it."""
-    keras.utils.set_random_seed(0)
+def test_models_of_any_kind(make, tmp_path):
+    """Some need operators that the plain runtime lacks."""
     signatures = {name: build(make) for name, build in MODELS.items()}
     model = signatures["attention"]
-    base = tmp_path_factory.mktemp("foreign")
-    export(model, base, signatures=signatures)
-    report = kp.verify_export(base, model, signatures=signatures, max_length=5)
-    return signatures, report
-
-
-def test_models_of_any_kind(foreign):
-    signatures, report = foreign
+    export(model, tmp_path, signatures=signatures)
+    report = kp.verify_export(
+        tmp_path, model, signatures=signatures, max_length=5
+    )
     assert report.passed
     assert {case.signature for case in report.cases} == {*signatures}
-
-
-def test_operators_beyond_the_plain_runtime(foreign):
-    _, report = foreign
     assert report.foreign_operators == [
         "FastBertNormalize",
         "FastWordpieceTokenizeWithOffsets",
     ]
     assert "needs operators that the plain runtime lacks: Fast" in str(report)
-
-
-def test_names_and_dtypes_of_an_artifact_of_many(foreign):
-    _, report = foreign
     found = kp.inspect_export(report.path).signatures
     assert set(found["dicts"]["inputs"]) == {"lengths", "words"}
     assert set(found["dicts"]["outputs"]) == {"sum", "mask"}

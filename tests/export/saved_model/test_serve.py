@@ -37,14 +37,7 @@ def given(model):
     )
 
 
-@pytest.mark.parametrize(
-    "make",
-    [
-        chain,
-        dicts,
-    ],
-    ids=lambda m: m.__name__,
-)
+@pytest.mark.parametrize("make", [chain, dicts])
 def test_as_keras_has_it(make, tmp_path):
     model = make(*(keras.Input((4,), name=name) for name in "ab"))
     x = given(model)

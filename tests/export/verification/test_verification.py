@@ -289,7 +289,7 @@ def test_runtime_that_hangs(make, tmp_path, contents, monkeypatch):
     def run_stopped(worker, *arguments, limits):
         if worker.process.args[-1] == run.__name__:
             os.kill(worker.process.pid, signal.SIGSTOP)
-            limits = dataclasses.replace(limits, timeout=1)
+            limits = dataclasses.replace(limits, timeout=0.2)
         return plain(worker, *arguments, limits=limits)
 
     monkeypatch.setattr(worker_client.Worker, "run", run_stopped)

@@ -69,7 +69,11 @@ CASES = [
 ]
 
 
-@pytest.mark.parametrize("kind", ["litert", "saved_model"])
+# A server forks the workers that run a SavedModel in all other tests: it has
+# imported TensorFlow, for seconds, with the same imports forbidden.
+@pytest.mark.parametrize(
+    "kind", ["litert", pytest.param("saved_model", marks=pytest.mark.slow)]
+)
 def test_file_runs_without_keras_and_the_package(
     kind, request, model, tmp_path
 ):
