@@ -63,8 +63,8 @@ def load_model(path: Path, imports: Sequence[str] = ()) -> Any:
     # Without this folder in the path: nothing in it may run.
     folders = [os.getcwd()] if imports else []
     import keras_posenc  # registers our layers with Keras
-    from keras_posenc.export.keras_file import keras_loader
     from keras_posenc.progress import progress
+    from keras_posenc_cli.keras_file import keras_loader
 
     with (
         keras_loader(keras_posenc.__name__, imports, folders) as load,

@@ -30,7 +30,7 @@ _STEP = 2**31 - 1  # a prime
 _MOST_OFF = 0.25
 
 
-def pack(record: Mapping[str, Any]) -> bytes:
+def pack(record: Any) -> bytes:
     """Returns a record, and the arrays in it, as the bytes of a file."""
     file = io.BytesIO()
     codec.write(file, record)

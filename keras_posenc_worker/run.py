@@ -1,7 +1,9 @@
 """Runs an exported model without Keras; only a SavedModel with TensorFlow."""
 
+import base64
 import contextlib
 import gc
+import io
 import os
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -9,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from keras_posenc_worker import codec
+from keras_posenc_worker.cases import pack
 from keras_posenc_worker.process import forbid, import_for_good
 from keras_posenc_worker.runtimes import (
     Runner,
@@ -28,12 +31,14 @@ _RUNTIMES = {  # of further kinds TensorFlow
     "onnx": "onnxruntime",
     "openvino": "openvino",
 }
-# SavedModels that were loaded before their cases were known, by path.
+# SavedModels that were loaded before all their cases were known, by path.
 _ahead: dict[str, SavedModel] = {}
 
 
-def prepare(kind: str, exported: str | None = None) -> None:
-    """Loads a model's runtime ahead of time, and a SavedModel.
+def prepare(
+    kind: str, exported: str | None = None, case: str | None = None
+) -> None:
+    """Loads a model's runtime ahead of time, and a SavedModel; runs a case.
 
     First it forbids imports that a model of this kind must not need.
     """
@@ -43,13 +48,20 @@ def prepare(kind: str, exported: str | None = None) -> None:
         forbid("tensorflow")
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
     import_for_good(_RUNTIMES.get(kind, "tensorflow"))
-    if exported is not None:
-        _ahead.clear()  # of an export that failed
-        with contextlib.suppress(Exception):  # `main` says what is wrong
+    with contextlib.suppress(Exception):  # `main` says what is wrong
+        if exported is not None and exported not in _ahead:
+            _ahead.clear()  # of an export that failed
             _ahead[exported] = model = SavedModel(exported)
             files = Path(exported, "variables").glob("*")
             if sum(x.stat().st_size for x in files) < _LARGE:
                 model.load_in_python()
+        if exported is not None and case is not None:
+            model, content = _ahead[exported], base64.b64decode(case)
+            if content not in model.found:
+                given = codec.read(io.BytesIO(content))
+                found = _run_case(model.runners, *given)
+                if "error" not in found:  # else `main` runs it, in its limits
+                    model.found[content] = found
 
 
 def main(path: str) -> None:
@@ -95,7 +107,9 @@ def _respond(
         # allocates again for each, and so hides that.
         if kind == "litert" and times > 1 and index % 2 and load_seconds < 0.1:
             runners = make()
-        found.append(_run_case(runners, signature, inputs, times))
+        given = signature, inputs, times
+        ahead = model.found.get(pack(given)) if kind == "saved_model" else None
+        found.append(ahead or _run_case(runners, *given))
     response = {"load_seconds": load_seconds, "cases": found}
     if kind == "saved_model" and times > 1:
         response |= verify_saved_model(model, cases, found)

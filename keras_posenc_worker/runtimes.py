@@ -77,6 +77,7 @@ class SavedModel:
         self.runners = {
             name: self._runner(each) for name, each in self.signatures.items()
         }
+        self.found: dict[bytes, Any] = {}  # by the cases that were run
         self._python: Any = None
         self.load_seconds = time.perf_counter() - began
 
@@ -162,11 +163,8 @@ def verify_saved_model(
                 outputs = python[name](**given)
                 response["python"] = {k: x.numpy() for k, x in outputs.items()}
                 break
-    weights = {
-        digest(variable.read_value())
-        for signature in python.values()
-        for variable in signature.variables
-    }
+    variables = {id(x): x for each in python.values() for x in each.variables}
+    weights = {digest(each.read_value()) for each in variables.values()}
     return {"weights": [*weights], **replayed}
 
 

@@ -61,8 +61,8 @@ def test_exports_show_their_steps(capsys, tmp_path):
     lines = capsys.readouterr().err.splitlines()
     steps = [line for line in lines if line.endswith(" ...")]
     assert steps == [
-        "Computing reference outputs ...",
         "Converting to LiteRT ...",
+        "Computing reference outputs ...",
         "Verifying it in a fresh process ...",
     ]
     kp.export_saved_model(model, tmp_path / "b", verify=False)

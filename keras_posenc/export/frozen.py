@@ -4,6 +4,7 @@ The caller may train the model meanwhile: layers read copies in this thread.
 """
 
 import contextlib
+import functools
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
@@ -57,6 +58,8 @@ class FrozenModel:
         # Keeping the originals too keeps their ids from being reused.
         self._own: dict[int, tuple[Any, Any]] = {}
         self._by_handle: dict[int, tuple[Any, Any]] = {}
+        # Of a variable's `ref()`; nothing changes a copy between two calls.
+        self.digest = functools.cache(lambda x: digest(x.deref().read_value()))
         self.traced: dict[int, tuple[Any, Any]] = {}
 
     def __enter__(self) -> "FrozenModel":
@@ -144,7 +147,7 @@ class FrozenModel:
             for each in model.weights
         }
         return [
-            (variable.path, digest(copied.read_value()))
+            (variable.path, self.digest(copied.ref()))
             for variable, copied in self._own.values()
             if id(variable) in wanted
         ]

@@ -5,6 +5,7 @@ is in the subclasses of `Format`.
 """
 
 import dataclasses
+import functools
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, ClassVar
@@ -32,9 +33,10 @@ from keras_posenc.export.record import (
 from keras_posenc.export.report import ExportedModel, VerificationReport
 from keras_posenc.export.signatures.signature import Signature
 from keras_posenc.export.versions import check_unchanged, stamp
-from keras_posenc.export.worker_client import load_ahead, run_model
+from keras_posenc.export.worker_client import keep_spare, run_ahead, run_model
 from keras_posenc.progress import progress
 from keras_posenc.publish import publish_file, staging_in
+from keras_posenc_worker import read
 from keras_posenc_worker.process import give_back
 
 Step = Callable[[str], object]
@@ -76,13 +78,14 @@ class Format:
     )  # further samples by signature
     unverified: Sequence[str] = ()  # contents that cannot be compared
     left_out: Sequence[str] = ()  # what an export leaves out or changes
+    # Runs cases of a file that is written, while the model computes them.
+    ahead: Callable[..., object] = lambda *case: None
     # For the record: path and SHA-256 of each weight, and the cases.
     weights: Sequence[tuple[str, str]] = ()
     kept: Sequence[dict[str, Any]] = ()
+    # Runs the model, once. `write` may call it, early or as a converter works.
+    compute: Callable[[], object] = lambda: None
     writing: ClassVar[str]  # progress text
-    # A converter takes long, so the model is run before. TensorFlow writes a
-    # SavedModel first, and the model is run by the functions traced for it.
-    is_conversion: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
         check_names("allow_operators", self.allow_operators, "operator names")
@@ -157,20 +160,22 @@ def export(model: keras.Model, format: Format, folder: Path) -> ExportedModel:
     """Writes, runs, compares and publishes a file, or a version's folder."""
     if not format.needs_samples:
         check_verify(format.verify, format.samples)
-    reference = report = None
+    report = None
+    keep_spare(read.__name__)  # which starts while the model is traced
     with FrozenModel(model, format.given) as format.frozen:
         format.resolve(model, None)
         probes = _probes(format) if format.verify else None
         with progress(format.verbose) as step, staging_in(folder) as staged:
-            if not format.is_conversion:
-                found = _write(format, staged, step)
-            if probes is not None:
-                reference = _reference(format, probes, step)
-                give_back()
-            # A conversion only now: samples may be no inputs of the model, and
-            # the process that converts imports TensorFlow meanwhile.
-            if format.is_conversion:
-                found = _write(format, staged, step)
+
+            @functools.cache
+            def compute() -> Reference | None:
+                if probes is None:
+                    return None
+                return _reference(format, probes, step)
+
+            format.compute = compute
+            found = _write(format, staged, step)
+            reference = compute()
             found = format.complete(staged, reference, found)
             if reference is not None:
                 report = _report(format, reference, found, step)
@@ -214,7 +219,8 @@ def _write(format: Format, path: Path, step: Step) -> Inspection:
     allowed = [*format.allow_operators, _OWN_FILES]
     found = inspect_safe(path, allowed, is_own=True)
     if format.verify and found.kind == "saved_model":
-        load_ahead(path)  # while the model computes
+        format.ahead = functools.partial(run_ahead, path, found.size_bytes)
+        format.ahead()
     return found
 
 
@@ -240,7 +246,9 @@ def _probes(format: Format) -> Probes:
 
 def _reference(format: Format, probes: Probes, step: Step) -> Reference:
     step("Computing reference outputs")
-    return compute_reference(probes, format.quantization, step)
+    found = compute_reference(probes, format.quantization, step, format.ahead)
+    give_back()
+    return found
 
 
 def _report(

@@ -239,7 +239,6 @@ def _loss(report: VerificationReport | None) -> float:
 def _mixed(
     weights: Sequence[Weight], losses: Sequence[dict[str, float]], usual: str
 ) -> list[tuple[Any, Sequence[WeightBits]]]:
-    """Returns recipes from the smallest file on, and what they store."""
     pairs = [*zip(weights, losses, strict=True)]
     modes = [usual if x.takes(usual) else "float32" for x in weights]
     steps = sorted(

@@ -209,7 +209,6 @@ def _record(path: Path) -> dict[str, Any]:
 def _installed(
     kind: str, wanted: Sequence[str] | None
 ) -> tuple[list[str], list[str]]:
-    """Returns the runtimes that run a kind of files, and those missing."""
     known = [name for name, each in RUNTIMES.items() if each.kind == kind]
     if wanted is not None and (
         isinstance(wanted, str) or not wanted or {*wanted} - {*known}

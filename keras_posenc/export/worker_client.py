@@ -1,6 +1,7 @@
 """Runs functions in worker processes, with limits of memory and time."""
 
 import atexit
+import base64
 import contextlib
 import dataclasses
 import json
@@ -20,6 +21,7 @@ import keras_posenc_worker
 from keras_posenc.export.errors import ExportVerificationError, in_words
 from keras_posenc.publish import working_folder, writing_to
 from keras_posenc_worker import codec, run
+from keras_posenc_worker.cases import pack
 from keras_posenc_worker.process import memory
 from keras_posenc_worker.runtimes import op_libraries
 
@@ -29,6 +31,7 @@ MEMORY = 704 * MIB
 _TIMES = 5  # timed runs of a batch
 _LONGEST = 600  # seconds by the clock, enough on a busy machine
 _MOST_USES = 8  # of a worker: what a runtime leaks, and keeps, ends with it
+_MOST_AHEAD = 2**15  # characters of a request: it must not fill the pipe
 
 
 def threads_environment(count: int) -> dict[str, str]:
@@ -44,6 +47,9 @@ _ENVIRONMENT = {
     # Each thread's stack counts as 8 MiB of data, and by default there are
     # several threads for each core: on a large machine, more than all the rest.
     **threads_environment(min(os.cpu_count() or 1, 8)),
+    # The model computes meanwhile; and threads that share a product of one
+    # token, which takes as long as its weights are read, cost half as much.
+    "TF_NUM_INTRAOP_THREADS": str(max(min(os.cpu_count() or 1, 8) // 2, 1)),
     "TF_CPP_MIN_LOG_LEVEL": "3",
     # This process already has the GPU's memory.
     "CUDA_VISIBLE_DEVICES": "-1",
@@ -250,11 +256,19 @@ def spare_worker(
     _keep(key, worker)
 
 
-def load_ahead(exported: Path) -> None:
-    """Lets the spare worker load a SavedModel that this process has written."""
+def run_ahead(exported: Path, size: int, *case: Any) -> None:
+    """Lets the spare worker load a SavedModel of this process, or run a case.
+
+    A case is the name of a signature, and its inputs: `run_model` will have it.
+    """
     spare = _spares.get((os.getpid(), run.__name__, "saved_model"))
-    if spare is not None:
-        spare.call("prepare", "saved_model", str(exported.resolve()))
+    if spare is None:
+        return
+    given = ["saved_model", str(exported.resolve())]
+    if case:
+        given.append(base64.b64encode(pack((*case, _TIMES))).decode())
+    if len(given[-1]) < _MOST_AHEAD:
+        spare.call("prepare", *given, limits=limits_for(size))
 
 
 def _start(module: str, prepare: Sequence[str]) -> Worker:

@@ -57,8 +57,8 @@ class TestStreams:
         assert process.returncode == 0, process.stderr
         assert process.stderr.splitlines() == [
             "Loading model.keras ...",
-            "Computing reference outputs ...",
             "Converting to LiteRT ...",
+            "Computing reference outputs ...",
             "Verifying it in a fresh process ...",
         ]
         (line,) = process.stdout.splitlines()

@@ -37,7 +37,7 @@ from keras_posenc.export.signatures.signature import Signature
 from keras_posenc.export.worker_client import keep_spare
 from keras_posenc.keras_internals import layers_within
 from keras_posenc.publish import writing_to
-from keras_posenc_worker import convert_litert
+from keras_posenc_worker import convert_litert, run
 
 
 @dataclasses.dataclass(kw_only=True)
@@ -82,6 +82,8 @@ class LiteRT(Format):
             self.signatures = [self.task.signature]
         if found is None:
             keep_spare(convert_litert.__name__)
+            if self.verify:
+                keep_spare(run.__name__, "litert")
             check_size(
                 self.signatures,
                 "LiteRT",
@@ -154,7 +156,14 @@ class LiteRT(Format):
     def write(self, path: Path) -> None:
         """Converts the model with TensorFlow's converter."""
         in_order = self.task is None
-        kept = convert(self.signatures, self.mode, path, self.batches, in_order)
+        kept = convert(
+            self.signatures,
+            self.mode,
+            path,
+            self.batches,
+            in_order,
+            self.compute,
+        )
         notes = []
         if self.of_one:
             notes.append(

@@ -3,7 +3,7 @@
 import math
 import mmap
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -25,18 +25,11 @@ from keras_posenc.export.graphs.decompose import (
 from keras_posenc.export.graphs.writing import write_saved_model
 from keras_posenc.export.operators import lacking
 from keras_posenc.export.signatures.signature import Signature
-from keras_posenc.export.worker_client import (
-    Limits,
-    WorkerError,
-    spare_worker,
-)
+from keras_posenc.export.worker_client import WorkerError, spare_worker
 from keras_posenc.keras_internals import layers_within
 from keras_posenc.publish import working_folder, writing_to
 from keras_posenc_worker import convert_litert
 from keras_posenc_worker.process import give_back
-
-# The SavedModel is this process's own. A large one takes minutes.
-_UNLIMITED = Limits(memory=None, seconds=None, file=2**40, timeout=2**16)
 
 
 def convert(
@@ -45,8 +38,12 @@ def convert(
     path: Path,
     samples: Samples | None = None,
     in_order: bool = True,
+    meanwhile: Callable[[], object] = lambda: None,
 ) -> list[str]:
-    """Converts signatures to a file; returns weights that stay in float32."""
+    """Converts signatures to a file; returns weights that stay in float32.
+
+    `meanwhile` is called while the converter works, in a process of its own.
+    """
     # The converter writes signatures sorted, but shares their constants in the
     # given order. Sorted input makes the bytes reproducible.
     signatures = sorted(signatures, key=lambda each: each.name)
@@ -55,7 +52,7 @@ def convert(
         functions = write_saved_model(signatures, saved_model)
         named = _decomposed(saved_model, REWRITTEN)
         names, file = [*functions], folder / "model.tflite"
-        error = _run_converter(saved_model, names, file)
+        error = _run_converter(saved_model, names, file, meanwhile)
         if error is not None and (needed := {*_needed(error)} & {*FUNCTIONS}):
             # Only now, since the converter fuses some of these operators.
             others = {name: FUNCTIONS[name] for name in needed}
@@ -81,13 +78,18 @@ def convert(
 
 
 def _run_converter(
-    saved_model: Path, names: Sequence[str], file: Path
+    saved_model: Path,
+    names: Sequence[str],
+    file: Path,
+    meanwhile: Callable[[], object] = lambda: None,
 ) -> str | None:
     given = str(saved_model), names, str(file)
     give_back()  # the converter needs the most memory of all steps
     try:
         with spare_worker(convert_litert.__name__) as worker:
-            error: str | None = worker.run(*given, limits=_UNLIMITED)
+            worker.call("main", *given)  # a large model takes minutes
+            meanwhile()
+            error: str | None = worker.response()
     except WorkerError as crash:
         raise ExportError(f"LiteRT's converter {crash}") from crash
     return error

@@ -106,6 +106,7 @@ class Embedder(Format):
 
     def write(self, path: Path) -> None:
         """Converts both halves, and packs them."""
+        self.compute()
         with working_folder() as folder:
             files = {name: folder / f"{name}.tflite" for name in self._halves}
             for name, half in self._halves.items():
@@ -162,7 +163,6 @@ def _metadata(parts: Any, sizes: Sequence[int]) -> Any:
 
 
 def _texts(parts: Any, sizes: Sequence[int]) -> tuple[list[str], list[str]]:
-    """Returns ordinary texts, one for each length, and all others."""
     ordinary, unusual = parts.texts()
     if parts.start_id is None and parts.end_id is None:
         # The engine takes no text without tokens.

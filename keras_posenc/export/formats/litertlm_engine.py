@@ -294,7 +294,6 @@ class EngineTest:
 
 
 def _right(what: str, got: Any) -> Any:
-    """Returns what the engine made; raises if it was an error."""
     if isinstance(got, dict) and "error" in got:
         raise ExportVerificationError(
             f"LiteRT-LM's engine cannot {what}: {got['error']}"

@@ -184,7 +184,6 @@ def _of_bert(
     cut: Signature,
     tokenizer: Any,
 ) -> Signature:
-    """Returns the signature of ids, mask and segments, from that of ids."""
     (name, given, shapes), *others = signatures
     if others or given is not model:
         raise ValueError(

@@ -78,7 +78,8 @@ class Onnx(Format):
         self.quantization = self.mode
 
     def write(self, path: Path) -> None:
-        """Converts the model with tf2onnx."""
+        """Converts the model with tf2onnx, once it takes the samples."""
+        self.compute()
         (signature,) = self.signatures
         kept = _convert(signature, path, self.frozen, self.mode)
         if kept:

@@ -29,7 +29,6 @@ from keras_posenc.export.versions import publish_version
 from keras_posenc.export.worker_client import keep_spare
 from keras_posenc.publish import writing_to
 from keras_posenc_worker import run
-from keras_posenc_worker.codec import digest
 
 
 @dataclasses.dataclass(kw_only=True)
@@ -43,7 +42,6 @@ class SavedModel(Format):
     batching: Any = None
     requests: Sequence[tuple[str, Inputs]] = ()
     writing: ClassVar[str] = "Writing the SavedModel"
-    is_conversion: ClassVar[bool] = False
 
     def resolve(self, model: keras.Model, found: Inspection | None) -> None:
         """Finds the signatures for a server, and its warm-up and batching."""
@@ -98,7 +96,7 @@ class SavedModel(Format):
         return [
             each.name.partition(":")[0]
             for each in once(x for f in functions for x in f.variables)
-            if digest(each.read_value()) not in stored
+            if self.frozen.digest(each.ref()) not in stored
         ]
 
     def publish(

@@ -223,6 +223,9 @@ def _grid(
     grid = [(few, smallest), (many, smallest + 1), (many, odd), (few, longest)]
     if signature.is_large and smallest + 1 < min(odd, longest):
         del grid[1]  # as in the next one, rows are padded
+        if Offers.of(signature.model).rescore is not None:
+            # A generator's steps are hundreds, and alike for each length.
+            grid = [(few, longest), (many, odd)]
     seen = []
     for batch, length in grid:
         shapes = signature.shapes(batch, min(length, longest))

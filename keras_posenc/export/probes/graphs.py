@@ -190,7 +190,6 @@ class Graphs:
         self._known.clear()
 
     def _at(self, shapes: Mapping[str, tuple[int, ...]]) -> Any:
-        """Returns the graph function for inputs of some shapes."""
         if not self.has_sizes:
             return self.of_any_size
         own = self.signature.specs

@@ -104,8 +104,12 @@ def compute_reference(
     probes: Probes,
     quantization: str | None = None,
     step: Callable[[str], object] = str,
+    ahead: Callable[..., object] = lambda *case: None,
 ) -> Reference:
-    """Runs the model itself; the exported model gets the same inputs later."""
+    """Runs the model itself; the exported model gets the same inputs later.
+
+    Or meanwhile: `ahead` takes a signature's name and inputs that it may get.
+    """
     signatures, tolerance = probes.signatures, probes.tolerance
     limits = limits_of(quantization, probes.limits, tolerance)
     tolerance = TOLERANCE if tolerance is None else float(tolerance)
@@ -125,13 +129,16 @@ def compute_reference(
     with restored([x.model for x in signatures]):  # a run may change variables
         for each in signatures:
             own = graphs[each.name]
-            cases += _cases(each, probes, own, notes)
+            cases += _cases(each, probes, own, notes, ahead)
             cases += _pairs(each, probes, own, quantization is not None)
         known: set[int] = set()
-        for run in models.values():
+        # Parts of a large model that have repeated do so in all of it: those
+        # first that take the least time.
+        for run in sorted(
+            models.values(), key=lambda x: x.signature.is_large and x.seconds
+        ):
             model = run.signature.model
             parts = {*_parts(model)}
-            # Parts of a large model that have repeated do so in all of it.
             is_known = run.signature.is_large and parts <= known
             is_known |= id(model) in known
             for case in () if is_known else run.smallest():
@@ -189,8 +196,15 @@ def _cases(
     probes: Probes,
     graphs: Graphs,
     notes: list[str],
+    ahead: Callable[..., object],
 ) -> Iterator[Probe]:
-    call = runner_of(signature, graphs)
+    run = runner_of(signature, graphs)
+
+    def call(inputs: Inputs) -> dict[str, Any]:
+        if not graphs.has_sizes:  # else the file may end its process
+            ahead(signature.name, inputs)
+        return run(inputs)
+
     given, most = probes.given[signature.name], probes.max_length
     smallest, longest = fitting.sizes_of(
         signature, most, probes.is_given, graphs, call
@@ -246,11 +260,12 @@ def _cases(
 
 
 def _parts(model: keras.Model) -> Iterator[int]:
-    """Yields the `id` of all that computes: not of Keras's own containers."""
+    """Yields the `id` of all that computes, but does not only call others."""
     containers = keras.Model | keras.layers.InputLayer
     for each in layers_within(model):
         is_own = type(each).__module__.startswith("keras.")
-        if not (is_own and isinstance(each, containers)):
+        is_loop = type(each).__module__.startswith("keras_posenc.generation.")
+        if not (is_loop or (is_own and isinstance(each, containers))):
             yield id(each)
 
 

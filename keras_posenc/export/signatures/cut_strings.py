@@ -120,7 +120,6 @@ def _check_cuts(
     outputs: Sequence[keras.KerasTensor],
     cuts: Sequence[keras.KerasTensor],
 ) -> None:
-    """Raises `ValueError` where a model cannot be cut."""
     if any(tensor.dtype == "string" for tensor in outputs):
         raise ValueError("an output is a string")
     if any(cut is output for cut in cuts for output in outputs):

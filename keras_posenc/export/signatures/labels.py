@@ -14,7 +14,7 @@ from keras_posenc.export.signatures.signature import (
     Shape,
     Signature,
 )
-from keras_posenc.export.signatures.tracing import trace
+from keras_posenc.export.signatures.tracing import called, trace
 from keras_posenc.keras_internals import layer_of
 
 CLASSES = "classes"
@@ -93,7 +93,6 @@ def outputs_of(signature: Signature) -> dict[str, Shape]:
 
 
 def _is_probability(shape: Shape, labels: Sequence[str]) -> bool:
-    """Returns whether one number is the probability of the second label."""
     return shape[-1] == 1 and len(labels) == 2
 
 
@@ -152,7 +151,7 @@ def _labeled(
     signature: Signature, added: Sequence[tuple[str, str, Sequence[str]]]
 ) -> Signature:
     def call(tensors: Mapping[str, Any]) -> dict[str, Any]:
-        outputs = signature.call(tensors)
+        outputs = {**called(signature, tensors)}
         for scores, prefix, names in added:
             found = in_tensorflow(outputs[scores], names)
             outputs[f"{prefix}{CLASSES}"], outputs[f"{prefix}{LABEL}"] = found

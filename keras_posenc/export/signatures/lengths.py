@@ -12,6 +12,7 @@ import keras
 import numpy as np
 
 from keras_posenc.export.signatures.signature import Arrays, Oracle, Signature
+from keras_posenc.export.signatures.tracing import called
 from keras_posenc.keras_internals import layer_of, layers_within
 
 IDS, LENGTHS = "ids", "lengths"
@@ -46,7 +47,7 @@ def with_lengths(signature: Signature) -> Signature:
         places = ops.arange(ops.shape(ids)[1], dtype="int32")
         is_real = ops.less(places, ops.expand_dims(lengths, -1))
         ids = ops.where(is_real, ids, ops.full_like(ids, padding))
-        return signature.call({name: ids})
+        return called(signature, {name: ids})
 
     def to_base(inputs: Arrays) -> Arrays:
         ids = inputs[IDS].copy()

@@ -2,7 +2,7 @@
 
 import contextlib
 import traceback
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import keras
@@ -21,6 +21,18 @@ from keras_posenc.keras_internals import (
 def trace(signature: Signature) -> Any:
     """Returns the signature as a TensorFlow graph function of any sizes."""
     return traced_frozen(signature, _traced)
+
+
+def called(signature: Signature, tensors: Mapping[str, Any]) -> dict[str, Any]:
+    """Calls a signature within another one: for a server, its one graph."""
+    if has_static_shapes():
+        return signature.call(tensors)
+    import tensorflow as tf
+
+    with tf.init_scope():
+        function = trace(signature)
+    outputs: dict[str, Any] = function(**tensors)
+    return outputs
 
 
 def _traced(signature: Signature) -> Any:

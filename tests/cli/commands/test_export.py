@@ -29,8 +29,8 @@ class TestExport:
         assert len(result.out.splitlines()) == 1
         assert result.err.splitlines() == [
             "Loading model.keras ...",
-            "Computing reference outputs ...",
             "Converting to LiteRT ...",
+            "Computing reference outputs ...",
             "Verifying it in a fresh process ...",
         ]
         runtime = pytest.importorskip("ai_edge_litert.interpreter")

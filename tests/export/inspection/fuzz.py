@@ -30,8 +30,8 @@ import numpy as np
 import keras_posenc as kp
 from keras_posenc.export.formats.litertlm_run import run_in_engine
 from keras_posenc.export.inspect import inspect_safe
-from keras_posenc.export.keras_file import keras_loader
 from keras_posenc.export.worker_client import limits_for, run_model
+from keras_posenc_cli.keras_file import keras_loader
 
 NAMES = {
     "saved_model": "saved_model",

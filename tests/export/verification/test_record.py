@@ -195,8 +195,8 @@ def test_hidden_files_are_left_alone(numbers, exported, tmp_path, soon):
 
 
 def test_options_name_regular_files(tmp_path, soon):
-    from keras_posenc.export.keras_file import keras_loader
     from keras_posenc_cli.arguments import labels
+    from keras_posenc_cli.keras_file import keras_loader
     from keras_posenc_cli.loading import load_samples
     from keras_posenc_cli.process import UsageError
 

@@ -1,7 +1,9 @@
 """The worker runs an exported model without Keras."""
 
+import base64
 import itertools
 import os
+import types
 
 import keras
 import numpy as np
@@ -10,6 +12,7 @@ import pytest
 import keras_posenc as kp
 from keras_posenc.export.worker_client import Limits, run_in_worker
 from keras_posenc_worker import codec, run
+from keras_posenc_worker.cases import pack
 
 pytestmark = pytest.mark.tensorflow
 
@@ -141,6 +144,26 @@ def test_every_second_case_has_an_interpreter_of_its_own(monkeypatch):
     response = run._respond("litert", "m.tflite", cases, 5)
     wrong = [each["outputs"]["y"][0, 0] for each in response["cases"]]
     assert wrong == [1, 2, 1, 2]
+
+
+def test_case_that_was_run_ahead_is_not_run_again(monkeypatch):
+    """It was while the model computed; not of another file."""
+    calls = itertools.count()
+    runners = {"f": lambda inputs: {"y": np.array(next(calls))}}
+
+    def load(path):
+        return types.SimpleNamespace(runners=runners, found={}, load_seconds=0)
+
+    monkeypatch.setattr(run, "forbid", lambda *names: None)
+    monkeypatch.setattr(run, "SavedModel", load)
+    monkeypatch.setattr(run, "_ahead", {})
+    monkeypatch.setattr(run, "_LARGE", 0)
+    cases = [("f", {"x": IDS}), ("f", {"x": SHORT})]
+    ahead = base64.b64encode(pack((*cases[1], 1))).decode()
+    for path, expected in (("a", [1, 0]), ("b", [3, 4])):
+        run.prepare("saved_model", "a", ahead)
+        found = run._respond("saved_model", path, cases, 1)["cases"]
+        assert [each["outputs"]["y"] for each in found] == expected
 
 
 def test_messages_hold_arrays_of_any_kind_and_shape(tmp_path):

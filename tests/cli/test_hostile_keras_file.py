@@ -10,8 +10,8 @@ import zipfile
 import keras
 import pytest
 
-from keras_posenc.export import keras_file
-from keras_posenc.export.keras_file import keras_loader
+from keras_posenc_cli import keras_file
+from keras_posenc_cli.keras_file import keras_loader
 
 pytestmark = pytest.mark.tensorflow
 h5py = pytest.importorskip("h5py")
