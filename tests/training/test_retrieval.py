@@ -265,6 +265,9 @@ def test_last_batch_of_one_learns_nothing():
     last = pairs.evaluate(dataset.skip(2).batch(2), verbose=0)
     assert last == 0
     assert whole == pytest.approx(first * 2 / 3)  # a mean by examples
+    unknown = tf.TensorSpec((2, None, 4))
+    with pytest.raises(ValueError, match="a query and its document"):
+        tf.function(pairs.loss).get_concrete_function(None, unknown)
 
 
 # ---- The evaluation
