@@ -34,9 +34,9 @@ os.environ.setdefault("TF_NUM_INTEROP_THREADS", "1")
 os.fsync = lambda descriptor: None
 
 settings.register_profile(
-    "project", deadline=None, derandomize=True, max_examples=50
+    "project", deadline=None, derandomize=True, max_examples=20
 )
-# Other examples each night; a failure prints the code that repeats it.
+# More and other ones each night; a failure prints the code that repeats it.
 settings.register_profile("nightly", deadline=None, print_blob=True)
 PROFILE = os.environ.get("HYPOTHESIS_PROFILE", "project")
 settings.load_profile(PROFILE)
@@ -63,7 +63,8 @@ def pytest_collection():
 
     Python from going through all that is imported, and through what is in use:
     `collected_garbage` does that once for each file. TensorFlow from noting the
-    whole stack, of a hundred frames, with each operation of a graph.
+    whole stack, of a hundred frames, with each operation of a graph. Keras from
+    having XLA compile each model: tests of that say so.
     """
     gc.disable()
     try:
@@ -80,9 +81,12 @@ def pytest_collection():
             share_merges()
             # What is traced here runs once or twice: to make it fast costs more
             # than it saves. Each night all is as users have it.
-            sys.modules["tensorflow"].config.optimizer.set_experimental_options(
-                {"disable_meta_optimizer": PROFILE == "project"}
-            )
+            if PROFILE == "project":
+                keras, tf = (sys.modules[x] for x in ("keras", "tensorflow"))
+                keras.Model._resolve_auto_jit_compile = lambda model: False
+                tf.config.optimizer.set_experimental_options(
+                    {"disable_meta_optimizer": True}
+                )
 
 
 def share_merges():

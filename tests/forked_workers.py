@@ -1,25 +1,30 @@
 """Forks the suite's workers from processes that have their libraries loaded.
 
 A worker imports TensorFlow, or another runtime, for seconds: half of what a
-test of an export takes. Here a server imports it once, and forks each worker
-that is started with the same environment. What follows is as for users:
-`__main__.py` of the worker, its session, pipes, limits and exit status.
+test of an export takes. Here a server imports it once in a run of the suite,
+and forks each worker that is started with the same environment. What follows is
+as for users: `__main__.py` of the worker, its session, pipes, limits and exit
+status.
 """
 
 import atexit
 import contextvars
 import gc
+import hashlib
 import importlib
 import json
 import os
 import runpy
 import select
+import shutil
 import signal
 import socket
 import subprocess
 import sys
+import tempfile
 import threading
 import types
+from pathlib import Path
 
 # By the name of a worker's module, without `keras_posenc_worker.`, and the kind
 # of file that it runs. "!" forbids an import, and "-" leaves out `__init__`.
@@ -52,10 +57,11 @@ READ = (
     *("CUDA_", "KERAS_", "LD_", "MKL_"),
     *("OMP_", "OPENBLAS_", "PYTHON", "TF_", "XLA_"),
 )
-MOST = 10  # servers: the one that was used last ends last
 COMMAND = [sys.executable, "-P", "-m", "keras_posenc_worker"]
 servers = {}
 lock = threading.Lock()
+RUN = os.environ.get("PYTEST_XDIST_TESTRUNUID", str(os.getpid()))
+FOLDER = Path(tempfile.gettempdir(), f"workers-{RUN[:12]}")
 prepared = contextvars.ContextVar("kind of file", default=())
 
 
@@ -110,35 +116,43 @@ def start(arguments, **options):
     libraries = tuple(LIBRARIES[kind])
     key = os.getpid(), libraries, tuple(sorted(read.items()))
     with lock:
-        if key not in servers or servers[key][1].poll() is not None:
-            if len(servers) >= MOST:
-                end(next(iter(servers)))
-            ours, theirs = socket.socketpair()
-            process = subprocess.Popen(
-                [*COMMAND[:2], __file__, *libraries],
-                stdin=theirs,
-                stderr=subprocess.DEVNULL,
-                env=options["env"],
-                start_new_session=True,
-            )
-            theirs.close()
-            servers[key] = ours, process
-        servers[key] = servers.pop(key)
-        return ForkedWorker(servers[key][0], arguments, **options)
+        if key not in servers:
+            servers[key] = connected(key[1:], options["env"])
+        return ForkedWorker(servers[key], arguments, **options)
 
 
-def end(key):
-    """A server ends with its socket."""
-    server, process = servers.pop(key)
-    server.close()
-    if key[0] == os.getpid():
-        process.wait()
+def connected(key, environment):
+    """A connection to a server, which the processes of a run share.
+
+    It ends once no process has one.
+    """
+    from filelock import FileLock  # not in the servers
+
+    FOLDER.mkdir(exist_ok=True)
+    name = hashlib.sha256(repr(key).encode()).hexdigest()[:16]
+    path, ours = FOLDER / name, socket.socket(socket.AF_UNIX)
+    with FileLock(FOLDER / "lock"):
+        if not path.exists():
+            with socket.socket(socket.AF_UNIX) as theirs:
+                theirs.bind(str(path))
+                theirs.listen()
+                process = subprocess.Popen(
+                    [*COMMAND[:2], __file__, *key[0]],
+                    stdin=theirs,
+                    stderr=subprocess.DEVNULL,
+                    env=environment,
+                    start_new_session=True,
+                )
+                process.returncode = 0  # nobody waits for it
+        ours.connect(str(path))
+    return ours
 
 
 @atexit.register
 def end_all():
-    for key in [*servers]:
-        end(key)
+    for each in servers.values():
+        each.close()
+    shutil.rmtree(FOLDER, ignore_errors=True)
 
 
 def install():
@@ -195,21 +209,30 @@ def serve(libraries):
     # What a worker collects is its own alone.
     gc.freeze()
     gc.enable()
-    server = socket.socket(fileno=os.dup(0))
+    listening = socket.socket(fileno=os.dup(0))
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)
-    while True:
-        head, fds, *_ = socket.recv_fds(server, 4, 4)
-        request = received(server, int.from_bytes(head, "big"))
-        if not request:
-            return
-        if not os.fork():
-            become(json.loads(request), server, fds)
-        for fd in fds:
-            os.close(fd)
+    clients = [listening.accept()[0]]
+    while clients:
+        for server in select.select([listening, *clients], [], [])[0]:
+            if server is listening:
+                clients.append(listening.accept()[0])
+                continue
+            head, fds, *_ = socket.recv_fds(server, 4, 4)
+            request = received(server, int.from_bytes(head, "big"))
+            if not request:
+                clients.remove(server)
+                server.close()
+            elif not os.fork():
+                others = {listening, *clients} - {server}
+                become(json.loads(request), server, fds, others)
+            for fd in fds:
+                os.close(fd)
 
 
-def become(request, server, fds):
+def become(request, server, fds, others):
     """Becomes the one that waits for the worker, whose child is the worker."""
+    for each in others:
+        each.close()
     signal.signal(signal.SIGCHLD, signal.SIG_DFL)
     *streams, status = fds
     try:

@@ -428,8 +428,8 @@ LAYERS = {
     ),
     "decoder-of-memory-pre-hooks": attention(
         SelfReader,
-        2 * (READING_ROUNDINGS + 4) + NORM_ROUNDINGS,
-        2,
+        READING_ROUNDINGS + 4 + NORM_ROUNDINGS,
+        1,
         **HEADS,
         **BLOCK,
         norm="before",
@@ -438,16 +438,13 @@ LAYERS = {
     "decoder-of-memory-with-norms": attention(
         SelfReader,
         # Two sublayers with norms of queries, keys; three of outputs.
-        2 * (READING_ROUNDINGS + 7 * NORM_ROUNDINGS) + NORM_ROUNDINGS,
-        2,
+        READING_ROUNDINGS + 8 * NORM_ROUNDINGS,
+        1,
         **HEADS,
         **BLOCK,
-        attention=[
-            kp.Attention(
-                head_dim=6, query_key_norm=True, use_bias=True, window=2
-            ),
-            kp.Attention(head_dim=6, query_key_norm=True, use_bias=True),
-        ],
+        attention=kp.Attention(
+            head_dim=6, query_key_norm=True, use_bias=True, window=2
+        ),
         norm=kp.Norm("rms", at="before output"),
         use_bias=False,
     ),
@@ -538,6 +535,12 @@ MORE_OF_THE_SAME = (
     "encoding-alone",
     "index-add",
     "pooling-sqrt",
+    "attention",
+    "block-pre-rms-grouped",
+    "encoding-concat",
+    "pooling-last",
+    "rotary-yarn-interleaved",
+    "time-periods-concat",
 )
 
 

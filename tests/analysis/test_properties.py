@@ -175,6 +175,8 @@ def test_no_digit_is_cut_in_80_columns():
     assert text.count("1.2e-100") == 7 * len(analysis.SCHEMES)
     # In tables of their own, each with the names of its rows.
     assert text.count("alibi") == text.count("scheme") == 2
+    shortest = analysis.compare(length=2, dim=4, verbose=False)
+    assert shortest.schemes.keys() == found.keys()
 
 
 SCOPE = {

@@ -21,6 +21,7 @@ from keras_posenc.text.sentencepiece_tokenizer import (  # noqa: E402
     _CLEANED,
     SentencepieceTokenizer,
 )
+from tests.checkpoints.folders import at, copied  # noqa: E402
 from tests.checkpoints.test_tokenizers import write  # noqa: E402
 from tests.text.files import FIXTURES, zipped  # noqa: E402
 
@@ -125,9 +126,27 @@ def test_settled_texts_are_kept_by_cleaning_up(whole, size):
     assert len(sent) > len(whole) // 2
 
 
-def test_targets_of_marian(made):
-    tokenizer = made("marian", of_targets=True)
-    assert checksums(ids_of(tokenizer, TEXTS)) == CASES["marian"]["targets"]
+def test_both_sides_of_marian(tmp_path):
+    case = CASES["marian"]
+    files = {k: v for k, v in case["files"].items() if k != "config.json"}
+    ids = files["vocab.json"]
+
+    def wide(tensors):
+        return {
+            key: np.resize(x, [{48: len(ids)}.get(n, n) for n in x.shape])
+            for key, x in tensors.items()
+        }
+
+    sizes = dict.fromkeys(("vocab_size", "decoder_vocab_size"), len(ids))
+    folder = copied(at("marian"), tmp_path, wide, **sizes)
+    write(folder, files)
+    model = kp.load_hugging_face(folder, verbose=False)
+    for tokenizer, name in (
+        (model.source_tokenizer, "ids"),
+        (model.target_tokenizer, "targets"),
+    ):
+        assert checksums(ids_of(tokenizer, TEXTS)) == case[name]
+        assert tokenizer.skipped_tokens == ("</s>", "<unk>", "<pad>")
 
 
 def test_in_a_served_model(made, tmp_path):

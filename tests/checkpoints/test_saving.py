@@ -554,6 +554,17 @@ class TestAdapters:
         np.testing.assert_allclose(answers(again.model, ids), expected, **near)
 
 
+def test_an_adapter_of_one_projection(tmp_path):
+    model = loaded(at("llama"))
+    layer = model.model.decoder.blocks[0].feed_forward.output_projection
+    kp.training.enable_lora(layer, rank=2)
+    kp.training.save_lora(model, tmp_path / "adapter")
+    said = json.loads(
+        (tmp_path / "adapter" / "adapter_config.json").read_text()
+    )
+    assert (said["r"], said["target_modules"]) == (2, ["down_proj"])
+
+
 def test_refuses_adapters_of_other_kinds(tmp_path):
     folder = tmp_path / "adapter"
     shutil.copytree(FIXTURES / "lora" / "llama", folder)

@@ -117,6 +117,12 @@ def test_many_texts_come_back_in_their_order(models):
     near(found, wanted[np.arange(1_100) % 7])
 
 
+def test_parts_of_a_package_count_the_ids_of_the_model(models):
+    model = models("lasttoken")
+    (ids,) = model.layers[0](["a b"]).numpy().tolist()
+    assert model.embedder_parts().ids(["a b"]) == [ids]
+
+
 def test_what_was_cut_is_told(searching):
     with pytest.warns(UserWarning, match="Cut to 24 tokens: 1 of 5") as caught:
         vectors = searching.encode_query(TEXTS, verbose=0)

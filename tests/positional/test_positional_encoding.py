@@ -9,7 +9,7 @@ import math
 import keras
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from keras import ops
 
@@ -89,7 +89,6 @@ def test_merge_modes(dim, layout, policy, near, encoding_bound, half_ulp):
         near(outputs[..., :dim], scaled, of_inputs)
 
 
-@settings(max_examples=30)
 @given(
     length=st.integers(1, 140),
     dim=st.integers(1, 20),

@@ -6,7 +6,7 @@ from fractions import Fraction
 import keras
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from keras import ops
 
@@ -63,7 +63,6 @@ def test_times(times, dtype, near):
         near(got, expected(times, layout=layout), BOUND[dtype])
 
 
-@settings(max_examples=40)
 @given(
     times=st.lists(st.integers(-(2**31), 2**31 - 1), min_size=1, max_size=9),
     period=st.floats(1e-3, 1e12),

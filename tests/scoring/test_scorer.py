@@ -7,7 +7,7 @@ import keras
 import numpy as np
 import pyarrow as pa
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 import keras_posenc as kp
@@ -64,7 +64,6 @@ def is_right(row):
         return False
 
 
-@settings(max_examples=40, deadline=None)
 @given(chunks=st.lists(st.lists(ROWS, max_size=12), max_size=3))
 def test_rows_are_answered_as_alone_or_told(texts, alone, chunks):
     rows = [row for chunk in chunks for row in chunk]

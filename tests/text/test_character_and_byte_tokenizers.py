@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 pytestmark = pytest.mark.tensorflow
@@ -69,7 +69,6 @@ def test_ids_are_those_of_the_definition(frame, length):
     characters = CharacterTokenizer(CHARACTERS, sequence_length=length, **frame)
     octets = ByteTokenizer(sequence_length=length, **frame)
 
-    @settings(max_examples=15)
     @given(st.lists(st.text(CHARACTERS + "xß字", max_size=9), max_size=4))
     def check(texts):
         ids = characters(texts)
@@ -83,7 +82,6 @@ def test_ids_are_those_of_the_definition(frame, length):
     check()
 
 
-@settings(max_examples=40)
 @given(TEXTS)
 def test_any_text_returns(texts):
     assert strings(ByteTokenizer().detokenize(ByteTokenizer()(texts))) == texts
@@ -97,7 +95,6 @@ def test_any_text_returns(texts):
     ]
 
 
-@settings(max_examples=50)
 @given(BYTES)
 def test_any_bytes_have_ids_and_come_back_as_utf8(texts):
     ids = ByteTokenizer()(texts)
@@ -148,7 +145,6 @@ def test_refuses_what_are_no_ids(tokenizer):
         tokenizer.detokenize(np.int32(1))
 
 
-@settings(max_examples=15)
 @given(
     st.lists(
         st.lists(st.integers(0, len(WORDPIECES) - 1), min_size=3, max_size=3)

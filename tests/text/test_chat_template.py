@@ -42,7 +42,7 @@ def test_tools_and_documents_are_none():
         ("{{ ''.__class__.__mro__ }}", "SecurityError"),
         ("{{ messages.append(1) }}Hello", "SecurityError"),
         ("{% macro f() %}{{ f() }}{% endmacro %}{{ f() }}", "RecursionError"),
-        ("{{ 'x' * 10000000000 }}", "256 MiB of memory"),
+        ("{{ 'x' * 10000000000 }}", "256 MiB of memory.*without end"),
         (f"{USERS}{{% endfor %}}", "leaves out message 0.*'system'"),
     ],
 )
@@ -51,6 +51,7 @@ def test_a_template_fails_with_its_reason(template, message):
         render(template, [SYSTEM, HELLO], tokens={})
 
 
+@pytest.mark.slow
 def test_a_template_that_loops_is_ended(monkeypatch):
     from keras_posenc.text import chat_template
 

@@ -11,7 +11,7 @@ import unicodedata
 import keras
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 pytestmark = pytest.mark.tensorflow
@@ -74,7 +74,6 @@ def tokens_of(tokenizer, texts):
 
 
 class TestAgainstTheOracle:
-    @settings(max_examples=40)
     @given(
         heads=st.sets(st.text("abc.", min_size=1, max_size=4), min_size=1),
         tails=st.sets(st.text("abc", min_size=1, max_size=4)),
@@ -95,7 +94,6 @@ class TestAgainstTheOracle:
         pieces = [*singles, *(f"##{c}" for c in singles), "ab", "##éz", "##ez"]
         tokenizer = WordpieceTokenizer(SPECIAL + pieces, lowercase=lowercase)
 
-        @settings(max_examples=100)
         @given(st.lists(st.text(letters, max_size=60), max_size=5))
         def check(texts):
             expected = [oracle(text, set(pieces), lowercase) for text in texts]

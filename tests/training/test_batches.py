@@ -138,6 +138,10 @@ def test_refuses(options, match):
     rows = tf.data.Dataset.from_tensors([1, 2])
     with pytest.raises(ValueError, match=match):
         training.batch_by_length(rows, **options)
+
+
+def test_packing_refuses():
+    rows = tf.data.Dataset.from_tensors([1, 2])
     with pytest.raises(ValueError, match=r"shape \(any,\)"):
         training.pack_sequences(rows.batch(2), 4)
     with pytest.raises(ValueError, match=r"must be a tf\.data\.Dataset"):

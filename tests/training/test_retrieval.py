@@ -207,7 +207,7 @@ def test_an_encoder_learns_to_search(tmp_path):
         labels,
         validation_data=([queries, documents], labels),
         batch_size=16,
-        epochs=12,
+        epochs=8,
         verbose=0,
         callbacks=[evaluator, seldom, best],
     ).history
@@ -215,7 +215,7 @@ def test_an_encoder_learns_to_search(tmp_path):
     assert history["loss"][-1] < history["loss"][0]
     assert history["val_ndcg@10"][-1] == after["ndcg@10"]
     assert history["seldom_mrr@1"] == history["val_mrr@1"][1::2]
-    # Of 12 seeds, the least gain is 0.58.
+    # Of 5 seeds, the least gain is 0.44.
     assert after["recall@1"] > before["recall@1"] + 0.2
     # The file has the loss, too.
     again = keras.saving.load_model(tmp_path / "best.keras")
@@ -265,6 +265,9 @@ def test_last_batch_of_one_learns_nothing():
     last = pairs.evaluate(dataset.skip(2).batch(2), verbose=0)
     assert last == 0
     assert whole == pytest.approx(first * 2 / 3)  # a mean by examples
+    unknown = tf.TensorSpec((2, None, 4))
+    with pytest.raises(ValueError, match="a query and its document"):
+        tf.function(pairs.loss).get_concrete_function(None, unknown)
 
 
 # ---- The evaluation

@@ -35,6 +35,7 @@ def models():
         "source_tokenizer": kp.ByteTokenizer(add_start=False, add_end=False),
         "max_length": 9,
         "max_positions": 80,
+        "beams": 2,  # which a chat does without
     }
     templates = {
         "chats": TEMPLATE,
@@ -67,7 +68,7 @@ def folder(models, tmp_path, monkeypatch):
 
 @pytest.fixture(scope="module")
 def model(models):
-    return models["chats.keras"]
+    return models["chats.keras"].with_options(beams=1)
 
 
 def user(text):

@@ -23,6 +23,7 @@ class TestInspect:
         result = cli("inspect", artifact, "--json")
         assert (result.code, result.err) == (0, "")
         found = json.loads(result.out)
+        assert result.out == json.dumps(found, indent=2) + "\n"
         assert (found["path"], found["kind"]) == (path, kind)
         assert found["unsafe_operators"] == found["foreign_operators"] == []
         assert found["signatures"]["serving_default"] == {
