@@ -107,7 +107,7 @@ def share_merges():
 TOGETHER = ("tests/cli/", "tests/scoring/")
 # They load `.keras` files too, in workers whose server imports Keras.
 WITH_THE_COMMAND = (
-    "tests/export/inspection/test_hostile_keras_file.py",
+    "tests/cli/test_hostile_keras_file.py",
     "tests/export/verification/test_record.py",
 )
 

@@ -82,7 +82,7 @@ def test_import_brings_what_files_hold_and_no_more(tmp_path):
     Nothing but the package comes with it, once Keras is there: in a worker,
     which has imported nothing else.
     """
-    from keras_posenc.export.keras_file import keras_loader
+    from keras_posenc_cli.keras_file import keras_loader
 
     code = f"REGISTERED = { ({*registered_names()}) }\n{CODE}"
     (tmp_path / "imports.py").write_text(code)

@@ -100,7 +100,7 @@ def moved_outputs(
     found = []
     with restored([model]):
         weights = [
-            (variable, np.asarray(variable.value.read_value()))
+            (variable, np.array(variable.value.read_value()))  # not its memory
             for variable in model.variables
             if "float" in variable.dtype
         ]

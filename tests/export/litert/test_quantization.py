@@ -57,8 +57,9 @@ def files(model, tmp_path_factory):
         model, folder / "whole.tflite", verify=False, **options
     )
 
-    def convert(_, mode, path, samples, in_order):
+    def convert(_, mode, path, samples, in_order, meanwhile):
         """Rounds what was converted once."""
+        meanwhile()
         write(rounded(read(whole.path.read_bytes()), mode, samples), path)
 
     options["samples"] = batches()
