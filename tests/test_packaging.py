@@ -76,7 +76,7 @@ for module in (kp, kp.training):
 """
 
 
-def test_import_brings_what_files_hold_and_no_more(tmp_path):
+def test_import_brings_what_files_hold_and_no_more(plain_workers, tmp_path):
     """All that `load_model` looks for; what is late, when asked for.
 
     Nothing but the package comes with it, once Keras is there: in a worker,
