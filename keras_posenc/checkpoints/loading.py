@@ -3,8 +3,10 @@
 import base64
 import importlib
 import pkgutil
+import threading
 import zlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import Future
 from typing import Any
 
 import keras
@@ -93,6 +95,20 @@ class _Awaited(keras.initializers.Zeros):
     """Zeros, until the checkpoint's numbers are assigned."""
 
 
+def _begun(function: Callable[[], Any]) -> Future[Any]:
+    """Runs a function in a thread, for which no process that ends waits."""
+    found: Future[Any] = Future()
+
+    def run() -> None:
+        try:
+            found.set_result(function())
+        except BaseException as error:
+            found.set_exception(error)
+
+    threading.Thread(target=run, daemon=True).start()
+    return found
+
+
 class Loading:
     """A checkpoint on its way to a model: `read`, `filled`, then `finish`."""
 
@@ -136,6 +152,7 @@ class Loading:
         config.finish(ignore_keys)
         self.family.check(reading, self.tensors, self.path)
         self.reading = self.family.settle(reading, self.tensors)
+        self._digests = _begun(self.tensors.digests)
 
     def filled(self, **options: Any) -> Any:
         """Returns the model with these options and the weights."""
@@ -161,7 +178,7 @@ class Loading:
         return {
             "model_type": self.kind,
             "revision": self.folder.revision,
-            "sha256": self.tensors.digests(),
+            "sha256": self._digests.result(),
         }
 
     def kept(self, options: Mapping[str, Any], name: str) -> dict[str, Any]:
