@@ -44,6 +44,7 @@ from keras_posenc.checks import (
     check_positive_int,
     is_number,
 )
+from keras_posenc.keras_internals import without_collections
 from keras_posenc.positional.position_embedding import PositionEmbedding
 from keras_posenc.progress import printable_errors, progress
 from keras_posenc.transformer._embeddings import NO_ID, check_pad_id
@@ -202,7 +203,7 @@ def load_hugging_face(
     opened = Folder(fetched(folder, revision, verbose))
     _check_is_checkpoint(opened)
     name = name or _name_of(opened)
-    with progress(verbose) as step:
+    with progress(verbose) as step, without_collections():
         step(f"Loading {opened.path}")
         loading = Loading(opened, encoder_only)
         if loading.generates:
