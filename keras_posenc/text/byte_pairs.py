@@ -1,6 +1,7 @@
 """Byte pair encoding of words, in TensorFlow."""
 
 import functools
+import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -15,6 +16,9 @@ _HALF = 32
 # Most words of a text that are merged rather than looked up, before there is
 # something to look up in: to make it takes a second.
 _FEW = 1_000
+# Most bytes that are merged in Python: a graph takes less, but half a second to
+# be made.
+_FEWEST = 2_000
 _LARGEST = np.iinfo(np.int64).max
 
 
@@ -31,14 +35,15 @@ BYTES = _byte_characters()
 # Those that every vocabulary has: of ASCII, and the space. Some lack bytes of
 # control characters and of planes that are hardly used.
 _PRINTED = {*map(chr, range(33, 127)), "Ġ"}
+_SPELLED = re.compile(f"[{re.escape(''.join(BYTES))}]*")
+_TO_BYTES = str.maketrans(BYTES)
 
 
 def spelled_bytes(token: str) -> bytes:
     """Returns the bytes of a token; UTF-8 for one not spelled that way."""
-    try:
-        return bytes(BYTES[character] for character in token)
-    except KeyError:
-        return token.encode()
+    if _SPELLED.fullmatch(token):
+        return token.translate(_TO_BYTES).encode("latin-1")
+    return token.encode()
 
 
 class BytePairs:
@@ -104,7 +109,7 @@ class BytePairs:
         known_words = {
             spelled_bytes(token): number
             for token, number in self._ids.items()
-            if BYTES.keys() >= {*token}
+            if _SPELLED.fullmatch(token)
             and (self._ignores_merges or len(token) <= _LONGEST)
         }
         with tf.init_scope(), tf.device("CPU:0"):
@@ -124,15 +129,16 @@ class BytePairs:
         found = {}
         for rank, merge in enumerate(merges):
             left, _, right = merge.partition(" ")
-            tokens = [ids.get(each, -1) for each in (left, right, left + right)]
-            if -1 in tokens:
+            try:
+                key = ids[left] * self._size + ids[right]
+                # Of a pair that occurs twice the last one counts.
+                found[key] = rank, ids[left + right]
+            except KeyError:
                 raise ValueError(
                     "`merges` must be of two tokens of the vocabulary, which "
                     "together are a third. "
                     f"Received at index {rank}: {merge!r:.60}."
-                )
-            # Of a pair that occurs twice the last one counts.
-            found[tokens[0] * self._size + tokens[1]] = rank, tokens[2]
+                ) from None
         return found
 
     def cut(self, words: Any) -> Any:
@@ -142,6 +148,9 @@ class BytePairs:
         eager = tf.executing_eagerly()
         is_short = eager and len(words) <= _FEW and not self._ignores_merges
         if is_short and "_whole" not in vars(self):
+            listed = words.numpy()
+            if sum(map(len, listed)) <= _FEWEST:
+                return self._merge_few(listed)
             return self._merge_eagerly(words)
         found = self._whole(words)
         is_whole = found >= 0
@@ -154,6 +163,31 @@ class BytePairs:
         merge = self._merge_eagerly if eager else self._merge
         rest = merge(tf.where(is_whole, "", words))
         return tf.concat([whole, rest], 1)  # one of the two is empty
+
+    def _merge_few(self, words: Sequence[bytes]) -> Any:
+        import tensorflow as tf
+
+        constants = self._keys, self._orders, self._merged, self._of_bytes
+        keys, orders, merged, of_bytes = (each.numpy() for each in constants)
+        found = []
+        for word in words:
+            tokens = of_bytes[np.frombuffer(word, "uint8")]
+            tokens = tokens[tokens >= 0]
+            while len(tokens) > 1:
+                pairs = tokens[:-1] * self._size + tokens[1:]
+                at = np.minimum(np.searchsorted(keys, pairs), len(keys) - 1)
+                order = np.where(keys[at] == pairs, orders[at], _LARGEST)
+                first = order.argmin()
+                if order[first] == _LARGEST:
+                    break
+                tokens[first] = merged[at[first]]
+                tokens = np.delete(tokens, first + 1)
+            found.append(tokens)
+        return tf.RaggedTensor.from_row_lengths(
+            tf.constant([x for each in found for x in each], "int32"),
+            tf.constant([*map(len, found)], "int64"),
+            validate=False,
+        )
 
     def _merge(self, words: Any) -> Any:
         import tensorflow as tf
