@@ -13,12 +13,9 @@ from keras_posenc.text.lookup import Lookup
 _LONGEST = 128
 # Longer words are merged in pieces of twice as many bytes, see `_in_pieces`.
 _HALF = 32
-# Most words of a text that are merged rather than looked up, before there is
-# something to look up in: to make it takes a second.
-_FEW = 1_000
-# Most bytes that are merged in Python: a graph takes less, but half a second to
-# be made.
-_FEWEST = 2_000
+# Most bytes that are merged in Python while nothing is looked up yet: the table
+# of words takes a second to be made, and the graph that merges them half of one.
+_FEW = 4_000
 _LARGEST = np.iinfo(np.int64).max
 
 
@@ -146,12 +143,10 @@ class BytePairs:
         import tensorflow as tf
 
         eager = tf.executing_eagerly()
-        is_short = eager and len(words) <= _FEW and not self._ignores_merges
-        if is_short and "_whole" not in vars(self):
+        if eager and not self._ignores_merges and "_whole" not in vars(self):
             listed = words.numpy()
-            if sum(map(len, listed)) <= _FEWEST:
-                return self._merge_few(listed)
-            return self._merge_eagerly(words)
+            if sum(map(len, listed)) <= _FEW:
+                return self._merged_in_python(listed)
         found = self._whole(words)
         is_whole = found >= 0
         whole = tf.RaggedTensor.from_row_lengths(
@@ -164,7 +159,7 @@ class BytePairs:
         rest = merge(tf.where(is_whole, "", words))
         return tf.concat([whole, rest], 1)  # one of the two is empty
 
-    def _merge_few(self, words: Sequence[bytes]) -> Any:
+    def _merged_in_python(self, words: Sequence[bytes]) -> Any:
         import tensorflow as tf
 
         constants = self._keys, self._orders, self._merged, self._of_bytes

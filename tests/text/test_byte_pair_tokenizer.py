@@ -69,8 +69,11 @@ def test_parity(make, name):
     }
     assert len(found) > 3000
     assert [text for text in found if found[text] != expected[text]] == []
-    for some in (slice(at, None, 500) for at in range(9)):  # of few bytes
+    # A few words are merged before there is a table of words.
+    table = vars(tokenizer._pairs).pop("_whole")
+    for some in (slice(at, None, 500) for at in range(9)):
         assert tokenizer.split(texts[some]).to_list() == rows[some]
+    tokenizer._pairs._whole = table
 
 
 class TestAsALayer:
