@@ -2,7 +2,6 @@
 
 __version__ = "0.1.0"
 
-import gc
 import importlib
 import pkgutil
 import re
@@ -60,15 +59,11 @@ def __dir__() -> list[str]:
 # replay of a file's cases runs where Keras is not installed.
 _HAS_KERAS = sys.modules.get("keras", sys) is not None and find_spec("keras")
 if _HAS_KERAS:
-    # Nearly all of it is kept: Python would look for garbage in vain.
-    _collects = gc.isenabled()
-    gc.disable()
-    try:
+    from keras_posenc.keras_internals import without_collections as _kept
+
+    with _kept():
         training = importlib.import_module("keras_posenc.training")
         positions = importlib.import_module("keras_posenc.positions")
         for _name in __all__:
             if not _MODULES[_name].startswith(_LATE):
                 __getattr__(_name)
-    finally:
-        if _collects:
-            gc.enable()

@@ -234,6 +234,18 @@ def in_batches(x: Any, size: int) -> tuple[Any, int | None]:
 
 
 @contextlib.contextmanager
+def without_collections() -> Iterator[None]:
+    """Keeps Python from looking for garbage where nearly all is kept."""
+    is_enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if is_enabled:
+            gc.enable()
+
+
+@contextlib.contextmanager
 def separate_traces() -> Iterator[None]:
     """Has every `tf.function` traced again in this thread, within the context.
 
