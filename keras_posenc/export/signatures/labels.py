@@ -93,6 +93,7 @@ def outputs_of(signature: Signature) -> dict[str, Shape]:
 
 
 def _is_probability(shape: Shape, labels: Sequence[str]) -> bool:
+    """Returns whether the one score is the probability of the second label."""
     return shape[-1] == 1 and len(labels) == 2
 
 
