@@ -152,7 +152,7 @@ def _labeled(
     signature: Signature, added: Sequence[tuple[str, str, Sequence[str]]]
 ) -> Signature:
     def call(tensors: Mapping[str, Any]) -> dict[str, Any]:
-        outputs = {**called(signature, tensors)}
+        outputs = called(signature, tensors)
         for scores, prefix, names in added:
             found = in_tensorflow(outputs[scores], names)
             outputs[f"{prefix}{CLASSES}"], outputs[f"{prefix}{LABEL}"] = found
