@@ -95,9 +95,7 @@ def make_case(
     }
 
 
-def within_budget(
-    cases: Sequence[dict[str, Any]],
-) -> list[dict[str, Any]]:
+def within_budget(cases: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
     """Returns cases of a few MB: first the smallest of each signature."""
     sizes = [len(pack(case)) for case in cases]
     order = sorted(range(len(cases)), key=sizes.__getitem__)

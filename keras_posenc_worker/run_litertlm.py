@@ -66,9 +66,7 @@ def main(path: str, request: Mapping[str, Sequence[Any]]) -> dict[str, Any]:
 
 
 def reply(
-    path: str,
-    messages: Sequence[Mapping[str, str]],
-    options: Mapping[str, Any],
+    path: str, messages: Sequence[Mapping[str, str]], options: Mapping[str, Any]
 ) -> dict[str, Any]:
     """Sends the pieces of a reply to a chat, as a dict with a `piece` each.
 

@@ -269,9 +269,7 @@ def load_compiled(exported: str) -> dict[str, Runner]:
 
 
 def load_onnx(
-    exported: str | bytes,
-    signatures: Iterable[str],
-    threads: int | None = None,
+    exported: str | bytes, signatures: Iterable[str], threads: int | None = None
 ) -> dict[str, Runner]:
     """Loads an ONNX file, or its bytes; it has one signature, of any name."""
     import onnxruntime

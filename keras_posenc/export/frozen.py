@@ -137,15 +137,9 @@ class FrozenModel:
         """Tells layers the format, "litert" or "onnx", while frozen."""
         self._left.enter_context(exporting_to(format))
 
-    def weights(
-        self, models: Iterable[keras.Model] | None = None
-    ) -> list[tuple[str, str]]:
-        """Returns path and SHA-256 of weights of models; of all by default."""
-        wanted = {
-            id(each)
-            for model in (self._models if models is None else models)
-            for each in model.weights
-        }
+    def weights(self, models: Iterable[keras.Model]) -> list[tuple[str, str]]:
+        """Returns path and SHA-256 of the weights of models."""
+        wanted = {id(each) for model in models for each in model.weights}
         return [
             (variable.path, self.digest(copied.ref()))
             for variable, copied in self._own.values()

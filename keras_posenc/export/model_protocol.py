@@ -52,11 +52,5 @@ class Offers:
     @classmethod
     def of(cls, model: Any) -> Self:
         """Returns the attributes that a model has."""
-        names = [field.name for field in dataclasses.fields(cls)]
-        return cls(
-            **{
-                name: getattr(model, name)
-                for name in names
-                if hasattr(model, name)
-            }
-        )
+        names = (field.name for field in dataclasses.fields(cls))
+        return cls(**{x: getattr(model, x) for x in names if hasattr(model, x)})

@@ -25,9 +25,7 @@ _INSTEAD = {
 
 
 def lacking(
-    operators: Sequence[str],
-    nodes: Mapping[str, str],
-    layers: Collection[Any],
+    operators: Sequence[str], nodes: Mapping[str, str], layers: Collection[Any]
 ) -> str:
     """Returns operators that a format lacks, whose they are, and a remedy."""
     names = {layer.name: type(layer).__name__ for layer in layers}

@@ -33,7 +33,12 @@ from keras_posenc.export.record import (
 from keras_posenc.export.report import ExportedModel, VerificationReport
 from keras_posenc.export.signatures.signature import Signature
 from keras_posenc.export.versions import check_unchanged, stamp
-from keras_posenc.export.worker_client import keep_spare, run_ahead, run_model
+from keras_posenc.export.worker_client import (
+    ending_ahead,
+    keep_spare,
+    run_ahead,
+    run_model,
+)
 from keras_posenc.progress import progress
 from keras_posenc.publish import publish_file, staging_in
 from keras_posenc_worker import read
@@ -83,9 +88,11 @@ class Format:
     # For the record: path and SHA-256 of each weight, and the cases.
     weights: Sequence[tuple[str, str]] = ()
     kept: Sequence[dict[str, Any]] = ()
-    # Runs the model, once. `write` may call it, early or as a converter works.
+    # Runs the model, once: `write` may call it while a converter works.
     compute: Callable[[], object] = lambda: None
     writing: ClassVar[str]  # progress text
+    # Whether samples are tried before a conversion, which takes longer.
+    computes_first: ClassVar[bool] = False
 
     def __post_init__(self) -> None:
         check_names("allow_operators", self.allow_operators, "operator names")
@@ -156,6 +163,7 @@ class Format:
         return ExportedModel(self.path, report)
 
 
+@ending_ahead()
 def export(model: keras.Model, format: Format, folder: Path) -> ExportedModel:
     """Writes, runs, compares and publishes a file, or a version's folder."""
     if not format.needs_samples:
@@ -173,7 +181,13 @@ def export(model: keras.Model, format: Format, folder: Path) -> ExportedModel:
                     return None
                 return _reference(format, probes, step)
 
-            format.compute = compute
+            def meanwhile() -> None:
+                if compute() is not None:
+                    step(format.writing)  # the converter still works
+
+            format.compute = meanwhile
+            if format.computes_first:
+                compute()
             found = _write(format, staged, step)
             reference = compute()
             found = format.complete(staged, reference, found)

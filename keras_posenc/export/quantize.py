@@ -239,6 +239,7 @@ def _loss(report: VerificationReport | None) -> float:
 def _mixed(
     weights: Sequence[Weight], losses: Sequence[dict[str, float]], usual: str
 ) -> list[tuple[Any, Sequence[WeightBits]]]:
+    """Returns recipes and what they store, from the smallest file on."""
     pairs = [*zip(weights, losses, strict=True)]
     modes = [usual if x.takes(usual) else "float32" for x in weights]
     steps = sorted(

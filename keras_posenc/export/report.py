@@ -23,7 +23,7 @@ class CaseReport:
         largest_difference: The largest difference, relative as for `verify`;
             infinite on an error, or if shapes differ.
         where: Name and index of the output with this difference.
-        milliseconds: Median time of a call in the runtime.
+        milliseconds: Median time of a call in the runtime; 0 if unknown.
         error: What the runtime raised, or None.
         is_nan: Whether the model's outputs have no finite number.
         is_sample: Whether the caller gave the batch as a sample.
@@ -304,7 +304,7 @@ class VerificationReport:
         lines = [
             f"loaded in {units.time(self.load_seconds)}",
             *self.checks,
-            "signature, inputs: largest difference, time of one call",
+            "signature, inputs: largest difference, time of one call if known",
         ]
         lines += [f"  {case}" for case in self.cases]
         return "\n".join([str(self), *map(printable, lines)])

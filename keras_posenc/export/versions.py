@@ -51,6 +51,7 @@ def publish_version(
 
 
 def _remove_version(base_path: Path, version: int) -> None:
+    """Removes it in one step, so that no server sees half of it."""
     for path in base_path.iterdir():
         if re.fullmatch("[0-9]+", path.name) and int(path.name) == version:
             unseen = hidden(base_path)

@@ -28,10 +28,9 @@ from keras_posenc_worker.runtimes import op_libraries
 MIB = 2**20
 # TensorFlow needs 250 MiB of data after loading, and 300 MiB of mapped files.
 MEMORY = 704 * MIB
-_TIMES = 5  # timed runs of a batch
 _LONGEST = 600  # seconds by the clock, enough on a busy machine
 _MOST_USES = 8  # of a worker: what a runtime leaks, and keeps, ends with it
-_MOST_AHEAD = 2**15  # characters of a request: it must not fill the pipe
+_MOST_AHEAD = 2**15  # characters of requests: they must not fill the pipe
 
 
 def threads_environment(count: int) -> dict[str, str]:
@@ -103,10 +102,7 @@ class Worker:
     """
 
     def __init__(
-        self,
-        module: str,
-        *,
-        environment: Mapping[str, str] = _ENVIRONMENT,
+        self, module: str, *, environment: Mapping[str, str] = _ENVIRONMENT
     ) -> None:
         self._errors = tempfile.TemporaryFile()
         self.process = subprocess.Popen(
@@ -120,6 +116,7 @@ class Worker:
             start_new_session=True,
         )
         self.uses = 0
+        self.ahead = 0  # characters that `run_ahead` sent since a response
 
     def __enter__(self) -> Self:
         return self
@@ -161,6 +158,7 @@ class Worker:
         assert self.process.stdout is not None
         line = self.process.stdout.readline(most)
         if line.endswith(b"\n"):
+            self.ahead = 0
             return json.loads(line)
         if len(line) == most:
             raise WorkerError(f"responded with more than {most:,} bytes")
@@ -225,6 +223,7 @@ def _worker_path() -> dict[str, str]:
 # ---- Workers of several calls: most of a call is importing a runtime
 
 _spares: dict[tuple[Any, ...], Worker] = {}
+_RUNS_AHEAD = run.__name__, "saved_model"
 
 
 def keep_spare(module: str, *prepare: str) -> None:
@@ -261,14 +260,32 @@ def run_ahead(exported: Path, size: int, *case: Any) -> None:
 
     A case is the name of a signature, and its inputs: `run_model` will have it.
     """
-    spare = _spares.get((os.getpid(), run.__name__, "saved_model"))
-    if spare is None:
+    spare = _spares.get((os.getpid(), *_RUNS_AHEAD))
+    numbers = sum(x.nbytes for inputs in case[1:] for x in inputs.values())
+    if spare is None or numbers > _MOST_AHEAD:
         return
     given = ["saved_model", str(exported.resolve())]
     if case:
-        given.append(base64.b64encode(pack((*case, _TIMES))).decode())
-    if len(given[-1]) < _MOST_AHEAD:
-        spare.call("prepare", *given, limits=limits_for(size))
+        given.append(base64.b64encode(pack(case)).decode())
+    length = len(json.dumps(given))
+    if spare.ahead + length < _MOST_AHEAD:
+        spare.ahead += length
+        # A limit of `main` ends what takes too long, by the clock.
+        limits = dataclasses.replace(limits_for(size), seconds=None)
+        spare.call("prepare", *given, limits=limits)
+
+
+@contextlib.contextmanager
+def ending_ahead() -> Iterator[None]:
+    """Ends the spare worker, if cases wait in it, where the block fails."""
+    try:
+        yield
+    except BaseException:
+        key = (os.getpid(), *_RUNS_AHEAD)
+        if (spare := _spares.pop(key, None)) is not None:
+            spare.uses += _MOST_USES * (spare.ahead > 0)
+            _keep(key, spare)
+        raise
 
 
 def _start(module: str, prepare: Sequence[str]) -> Worker:
@@ -315,9 +332,9 @@ def run_model(
     limits: Limits,
     *,
     is_own: bool = False,
-    times: int = _TIMES,
+    times: int = 5,
 ) -> dict[str, Any]:
-    """Runs an exported model in a worker."""
+    """Runs an exported model in a worker, each case up to `times` times."""
     request = {
         "kind": kind,
         "exported": str(exported.resolve()),

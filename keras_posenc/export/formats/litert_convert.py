@@ -11,17 +11,9 @@ from keras_posenc.export.errors import ExportError
 from keras_posenc.export.formats.litert_edit import compute_sizes_ahead
 from keras_posenc.export.formats.litert_file import read, variables_in, write
 from keras_posenc.export.formats.litert_operators import REWRITTEN
-from keras_posenc.export.formats.litert_quantize import (
-    Recipe,
-    Samples,
-    rounded,
-)
+from keras_posenc.export.formats.litert_quantize import Recipe, Samples, rounded
 from keras_posenc.export.formats.litert_round import SMALLEST
-from keras_posenc.export.graphs.decompose import (
-    FUNCTIONS,
-    Functions,
-    decompose,
-)
+from keras_posenc.export.graphs.decompose import FUNCTIONS, Functions, decompose
 from keras_posenc.export.graphs.writing import write_saved_model
 from keras_posenc.export.operators import lacking
 from keras_posenc.export.signatures.signature import Signature
@@ -57,7 +49,7 @@ def convert(
             # Only now, since the converter fuses some of these operators.
             others = {name: FUNCTIONS[name] for name in needed}
             named = _decomposed(saved_model, others)
-            error = _run_converter(saved_model, names, file)
+            error = _run_converter(saved_model, names, file, meanwhile)
         if error is not None:
             raise _conversion_error(error, signatures, named)
         with file.open("rb") as opened:  # its weights need not be in memory
@@ -81,7 +73,7 @@ def _run_converter(
     saved_model: Path,
     names: Sequence[str],
     file: Path,
-    meanwhile: Callable[[], object] = lambda: None,
+    meanwhile: Callable[[], object],
 ) -> str | None:
     given = str(saved_model), names, str(file)
     give_back()  # the converter needs the most memory of all steps
@@ -123,9 +115,7 @@ def _needed(message: str) -> list[str]:
 
 
 def _conversion_error(
-    message: str,
-    signatures: Sequence[Signature],
-    named: Mapping[str, str],
+    message: str, signatures: Sequence[Signature], named: Mapping[str, str]
 ) -> ExportError:
     if needed := _needed(message):
         layers = [

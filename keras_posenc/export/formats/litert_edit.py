@@ -50,11 +50,7 @@ class Editor:
         return len(self._model.buffers) - 1
 
     def operator(
-        self,
-        kind: str,
-        inputs: Sequence[int],
-        output: int,
-        options: Any = None,
+        self, kind: str, inputs: Sequence[int], output: int, options: Any = None
     ) -> Any:
         """Returns an operator of one output."""
         operator = self._schema.OperatorT()

@@ -241,10 +241,7 @@ def _by_rows(graph: Any, edit: Editor, operator: Any) -> Iterator[Any]:
     flat = edit.tensor(ids, "/flat", shape=[1], shapeSignature=[-1])
     yield edit.operator("RESHAPE", [number, constant("/all", -1)], flat)
     rows = edit.tensor(
-        graph.tensors[output],
-        "/rows",
-        shape=[1, dim],
-        shapeSignature=[-1, dim],
+        graph.tensors[output], "/rows", shape=[1, dim], shapeSignature=[-1, dim]
     )
     yield edit.operator("EMBEDDING_LOOKUP", [flat, table], rows)
     sizes, whole = integers("/sizes", rank), integers("/shape", rank + 1)

@@ -62,6 +62,7 @@ class Embedder(Format):
     mode: str | None = None
     texts: Sequence[str] = ()  # the caller's
     writing: ClassVar[str] = "Converting to LiteRT"
+    computes_first: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
         if self.mode not in (None, *_QUANTIZATIONS):
@@ -106,7 +107,6 @@ class Embedder(Format):
 
     def write(self, path: Path) -> None:
         """Converts both halves, and packs them."""
-        self.compute()
         with working_folder() as folder:
             files = {name: folder / f"{name}.tflite" for name in self._halves}
             for name, half in self._halves.items():

@@ -53,6 +53,7 @@ class Onnx(Format):
 
     mode: str | None = None
     writing: ClassVar[str] = "Converting to ONNX"
+    computes_first: ClassVar[bool] = True
 
     def resolve(self, model: keras.Model, found: Inspection | None) -> None:
         """Finds the signature, and renames outputs with names of inputs."""
@@ -78,8 +79,7 @@ class Onnx(Format):
         self.quantization = self.mode
 
     def write(self, path: Path) -> None:
-        """Converts the model with tf2onnx, once it takes the samples."""
-        self.compute()
+        """Converts the model with tf2onnx."""
         (signature,) = self.signatures
         kept = _convert(signature, path, self.frozen, self.mode)
         if kept:
@@ -269,20 +269,26 @@ def _going_once() -> Iterator[None]:
     """
     from tf2onnx.graph import Graph
 
+    own = Graph.extract_sub_graph_nodes
+
     def used(
-        graph: Any, outputs: Sequence[str], remove_unused_inputs: bool
-    ) -> list[Any]:
-        left, found = [*outputs], dict[Any, None]()
+        self: Any,
+        outputs_name: Sequence[str],
+        input_checker: Any = None,
+        remove_unused_inputs: bool = True,
+    ) -> Any:
+        if input_checker is not None:
+            return own(self, outputs_name, input_checker, remove_unused_inputs)
+        left, found = [*outputs_name], dict[Any, None]()
         if not remove_unused_inputs:
-            left += [each.output[0] for each in graph.inputs]
+            left += [each.output[0] for each in self.inputs]
         while left:
-            node = graph.get_node_by_output_in_current_graph(left.pop())
+            node = self.get_node_by_output_in_current_graph(left.pop())
             if node is not None and node not in found:
                 found[node] = None
                 left += [*node.input, *node.get_implicit_inputs()]
         return [*found]
 
-    own = Graph.extract_sub_graph_nodes
     Graph.extract_sub_graph_nodes = used
     try:
         yield

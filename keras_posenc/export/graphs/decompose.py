@@ -49,8 +49,7 @@ def decompose(library: Any, functions: Functions) -> None:
                 _TRACED[key] = _traced(node, known, functions[node.op])
             made[key] = _TRACED[key]
             if made[key] is not None:
-                function, _ = made[key]
-                _inline(node, body, function)
+                _inline(node, body, made[key][0])
                 changed.add(node.name)
 
         def renamed(tensor: str, changed: set[str] = changed) -> str:
@@ -323,8 +322,7 @@ def _pool_3d(pool: str) -> Callable[..., Any]:
         x = tf.reshape(x, tf.concat([[-1], shape[1:2], flat, channels], 0))
         x = run(x, [depth, 1], [step, 1], padding)
         return tf.reshape(
-            x,
-            tf.concat([[-1], tf.shape(x)[1:2], small[1:3], channels], 0),
+            x, tf.concat([[-1], tf.shape(x)[1:2], small[1:3], channels], 0)
         )
 
     return function

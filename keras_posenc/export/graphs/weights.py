@@ -24,9 +24,7 @@ _REFUSED = {
 
 
 def to_float32(
-    signatures: Sequence[Signature],
-    frozen: FrozenModel,
-    format: str = "litert",
+    signatures: Sequence[Signature], frozen: FrozenModel, format: str = "litert"
 ) -> bool:
     """Sets layers of frozen models to float32; returns whether any was not."""
     frozen.export_to(format)

@@ -10,10 +10,7 @@ from typing import Any
 import numpy as np
 
 from keras_posenc.export.probes.compare import has_nan
-from keras_posenc.export.probes.generate import (
-    make_probes,
-    side_of,
-)
+from keras_posenc.export.probes.generate import make_probes, side_of
 from keras_posenc.export.probes.graphs import Call, Graphs
 from keras_posenc.export.probes.samples import Inputs
 from keras_posenc.export.signatures.signature import Signature

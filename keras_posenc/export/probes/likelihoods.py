@@ -68,9 +68,7 @@ class Likelihoods(Loss):
 
 
 def of_targets(
-    wanted: Mapping[str, Any],
-    got: Mapping[str, Any],
-    is_drawn: bool,
+    wanted: Mapping[str, Any], got: Mapping[str, Any], is_drawn: bool
 ) -> Likelihoods:
     """Compares the log-likelihoods of given targets, both 0 for padding.
 

@@ -11,17 +11,9 @@ import numpy as np
 
 from keras_posenc.export.model_protocol import Offers
 from keras_posenc.export.probes import fitting
-from keras_posenc.export.probes.compare import (
-    is_finite,
-    is_float,
-    scales_of,
-)
+from keras_posenc.export.probes.compare import is_finite, is_float, scales_of
 from keras_posenc.export.probes.extremes import large_integers
-from keras_posenc.export.probes.generate import (
-    Probe,
-    Probes,
-    make_probes,
-)
+from keras_posenc.export.probes.generate import Probe, Probes, make_probes
 from keras_posenc.export.probes.graphs import Call, Graphs
 from keras_posenc.export.probes.likelihoods import (
     Rescore,
@@ -201,7 +193,9 @@ def _cases(
     run = runner_of(signature, graphs)
 
     def call(inputs: Inputs) -> dict[str, Any]:
-        if not graphs.has_sizes:  # else the file may end its process
+        # What the model then refuses is an error there too, which is not kept;
+        # but where it has windows, the file may end its process.
+        if not graphs.has_sizes:
             ahead(signature.name, inputs)
         return run(inputs)
 

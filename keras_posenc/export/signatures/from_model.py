@@ -198,6 +198,7 @@ def _specs_of_called(
 def _arguments_of(
     model: keras.Model, names: list[str]
 ) -> tuple[list[Any], bool]:
+    """Returns the arguments of a call by names, and whether by keyword."""
     structure = _first_call(model)
     keys = set(structure) if isinstance(structure, Mapping) else None
     parameters = inspect.signature(model.call).parameters

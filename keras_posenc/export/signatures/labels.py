@@ -93,6 +93,7 @@ def outputs_of(signature: Signature) -> dict[str, Shape]:
 
 
 def _is_probability(shape: Shape, labels: Sequence[str]) -> bool:
+    """Returns whether the one score is the probability of the second label."""
     return shape[-1] == 1 and len(labels) == 2
 
 
@@ -151,7 +152,7 @@ def _labeled(
     signature: Signature, added: Sequence[tuple[str, str, Sequence[str]]]
 ) -> Signature:
     def call(tensors: Mapping[str, Any]) -> dict[str, Any]:
-        outputs = {**called(signature, tensors)}
+        outputs = called(signature, tensors)
         for scores, prefix, names in added:
             found = in_tensorflow(outputs[scores], names)
             outputs[f"{prefix}{CLASSES}"], outputs[f"{prefix}{LABEL}"] = found

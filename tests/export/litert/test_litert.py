@@ -162,7 +162,7 @@ def test_compiled_model_that_differs_is_reported(tmp_path):
     assert "or export fixed sizes" in line
 
 
-def test_compiled_model_takes_each_dtype(tmp_path):
+def test_compiled_model_takes_each_dtype(tmp_path, capsys):
     """Its Python interface has no name for some of them."""
     ids = {name: np.array([[1], [0]], name) for name in DTYPES}
     inputs = {n: keras.Input((1,), dtype=n, name=n) for n in DTYPES}
@@ -172,10 +172,15 @@ def test_compiled_model_takes_each_dtype(tmp_path):
         keras.Model(inputs, {**floats, "wide": wide}),
         tmp_path / "m.tflite",
         samples=ids,
-        verbose=False,
     ).report
     assert "CompiledModel: equal" in report.details()
     assert "CompiledModel" not in str(report)
+    assert capsys.readouterr().err.splitlines() == [
+        "Converting to LiteRT ...",
+        "Computing reference outputs ...",
+        "Converting to LiteRT ...",
+        "Verifying it in a fresh process ...",
+    ]
 
 
 # ---- Models of any kind

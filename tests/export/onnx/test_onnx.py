@@ -1,13 +1,18 @@
 """Models as ONNX files."""
 
+import itertools
+import os
+
 import keras
 import numpy as np
 import onnx
 import pytest
 from keras import layers, ops
+from tf2onnx.graph import GraphUtil
 from tf2onnx.optimizer.back_to_back_optimizer import BackToBackOptimizer
 
 import keras_posenc as kp
+from keras_posenc.export.formats.onnx import _going_once
 from tests.export.files import run_file
 
 pytestmark = pytest.mark.tensorflow
@@ -41,14 +46,32 @@ def test_numbers_that_a_layer_holds(tmp_path):
     report = kp.verify_export(path, model)
     assert report.passed
     assert report.unverified == []
-    ((_, sides),) = kp.inspect_export(path).signatures.items()
-    assert list(sides["inputs"]) == ["x"]
     # What is not selected does not matter, an infinity neither.
     given = {"x": np.array([[0, -1, 2]], "float32")}
     assert run_file(path, given)["c"].tolist() == [[0.0, 0.0, 0.5]]
+    graph = GraphUtil.create_graph_from_onnx_model(onnx.load(path))
+    own = used_nodes(graph)
+    with _going_once():
+        assert used_nodes(graph) == own
+    path = path.rename(tmp_path / os.fsdecode(b"\xff.onnx"))
+    ((_, sides),) = kp.inspect_export(path).signatures.items()
+    assert list(sides["inputs"]) == ["x"]
 
 
-def test_an_optimizer_that_fails_is_left_out(tmp_path, monkeypatch):
+def used_nodes(graph):
+    """What each way to ask tf2onnx's graph finds."""
+    checkers = None, lambda node: node.type != "Mul"
+    return [
+        {
+            *graph.extract_sub_graph_nodes(
+                graph.outputs, input_checker=check, remove_unused_inputs=given
+            )
+        }
+        for check, given in itertools.product(checkers, (False, True))
+    ]
+
+
+def test_an_optimizer_that_fails_is_left_out(tmp_path, monkeypatch, capsys):
     def lose_nodes_and_fail(_, graph):
         graph.reset_nodes([])
         raise RuntimeError
@@ -58,7 +81,12 @@ def test_an_optimizer_that_fails_is_left_out(tmp_path, monkeypatch):
     for folder in (tmp_path, tmp_path / "other"):  # that a worker may be in
         folder.mkdir(exist_ok=True)
         monkeypatch.chdir(folder)
-        assert kp.export_onnx(model, "m.onnx", verbose=False).report.passed
+        assert kp.export_onnx(model, "m.onnx").report.passed
+        assert capsys.readouterr().err.splitlines() == [
+            "Computing reference outputs ...",
+            "Converting to ONNX ...",
+            "Verifying it in a fresh process ...",
+        ]
 
 
 NOW = 1_700_000_000_000

@@ -76,7 +76,8 @@ def test_cases_of_an_export(artifact):
         assert case.error is None
         assert 0 <= case.largest_difference <= 1e-5
         assert case.where.startswith("scores[")
-        assert case.milliseconds > 0
+    for first in (cases[0], cases[4]):
+        assert first.milliseconds > 0
 
 
 def test_verify_finds_what_the_export_found(model, litert):

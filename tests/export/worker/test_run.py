@@ -148,10 +148,13 @@ def test_every_second_case_has_an_interpreter_of_its_own(monkeypatch):
 
 def test_case_that_was_run_ahead_is_not_run_again(monkeypatch):
     """It was while the model computed; not of another file."""
-    calls = itertools.count()
+    calls, tries = itertools.count(), []
     runners = {"f": lambda inputs: {"y": np.array(next(calls))}}
 
     def load(path):
+        tries.append(path)
+        if path == "damaged":
+            raise OSError
         return types.SimpleNamespace(runners=runners, found={}, load_seconds=0)
 
     monkeypatch.setattr(run, "forbid", lambda *names: None)
@@ -159,11 +162,17 @@ def test_case_that_was_run_ahead_is_not_run_again(monkeypatch):
     monkeypatch.setattr(run, "_ahead", {})
     monkeypatch.setattr(run, "_LARGE", 0)
     cases = [("f", {"x": IDS}), ("f", {"x": SHORT})]
-    ahead = base64.b64encode(pack((*cases[1], 1))).decode()
+    ahead = base64.b64encode(pack(cases[1])).decode()
     for path, expected in (("a", [1, 0]), ("b", [3, 4])):
         run.prepare("saved_model", "a", ahead)
         found = run._respond("saved_model", path, cases, 1)["cases"]
         assert [each["outputs"]["y"] for each in found] == expected
+        # How long it took beside the model says nothing.
+        timed = ["milliseconds" in each for each in found]
+        assert timed == [True, path == "b"]
+    for case in (None, ahead, ahead):
+        run.prepare("saved_model", "damaged", case)
+    assert tries == ["a", "a", "b", "damaged"]
 
 
 def test_messages_hold_arrays_of_any_kind_and_shape(tmp_path):

@@ -6,9 +6,10 @@ import sys
 import time
 from pathlib import Path
 
+import numpy as np
 import pytest
 
-from keras_posenc.export import worker_client
+from keras_posenc.export import pipeline, worker_client
 from keras_posenc.export.worker_client import (
     Limits,
     Worker,
@@ -16,6 +17,7 @@ from keras_posenc.export.worker_client import (
     run_in_worker,
     spare_worker,
 )
+from keras_posenc_worker import run
 
 pytestmark = pytest.mark.tensorflow
 resource = pytest.importorskip("resource")  # what limits a process
@@ -187,6 +189,26 @@ def test_file_of_others_shares_its_worker_with_none(spare):
         assert worker.run(limits=Limits()) != first
     assert has_ended(first)
     assert has_ended(worker.process.pid)
+
+
+def test_cases_are_sent_ahead(write, monkeypatch):
+    """No more than a pipe holds; they end with an export that fails."""
+    write("def main(): pass\n")
+    spare, packed, sent = Worker(SCRIPT), [], []
+    key = (os.getpid(), run.__name__, "saved_model")
+    monkeypatch.setattr(worker_client, "_spares", {key: spare})
+    monkeypatch.setattr(spare, "call", lambda *x, limits: sent.append(limits))
+    monkeypatch.setattr(
+        worker_client, "pack", lambda case: packed.append(case) or bytes(1000)
+    )
+    for size in (2**16, *[9] * 99):
+        worker_client.run_ahead(Path("m"), 0, "f", {"x": np.zeros(size)})
+    assert len(packed) == 99  # the large one is not even looked at
+    assert 9 < len(sent) < 25
+    assert {limits.seconds for limits in sent} == {None}
+    with pytest.raises(AttributeError):
+        pipeline.export(None, None, None)
+    assert has_ended(spare.process.pid)
 
 
 def test_error_of_the_preparation_is_raised_by_each_run(write, spare):
