@@ -256,34 +256,18 @@ def _flat(cache: dict[str, Any], batch: Any) -> dict[str, Any]:
 def begun(
     first: First, step: Step, inputs: Any, for_step: Mapping[str, Any]
 ) -> dict[str, Any]:
-    """Runs `first`; a thread meanwhile prepares `step`, on TensorFlow, once.
+    """Runs `first`; a thread meanwhile traces `step`, on TensorFlow, once.
 
     `for_step` are arrays as the step takes them besides the state.
     """
     if keras.backend.backend() != "tensorflow" or step.predict_function:
         return first.run(inputs)
     first.trace(inputs)
-
-    def prepare() -> None:
-        step.trace({**first.made, **for_step}, first)
-        if step.jit_compile:
-            return  # XLA would compile it for other sizes
-        # TensorFlow optimizes a graph as it first runs: here with one slot.
-        rows = len(inputs["ids"])
-        state = {
-            name: np.zeros(
-                (rows, *(size or 1 for size in each.shape[1:])),
-                each.dtype.as_numpy_dtype,
-            )
-            for name, each in first.made.items()
-        }
-        step.run({**state, **for_step}, first)
-
     with ThreadPoolExecutor(1) as pool:
         # Not `first`: this thread alone has the caller's `tf.device`.
-        prepared = pool.submit(prepare)
+        traced = pool.submit(step.trace, {**first.made, **for_step}, first)
         found = first.run(inputs)
-        prepared.result()
+        traced.result()
     return found
 
 
