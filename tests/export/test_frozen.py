@@ -385,7 +385,7 @@ class Watch(threading.Thread):
         )
 
     def run(self):
-        while not self.over.wait(0.02):  # a thread that never rests takes half
+        while not self.over.wait(0.01):  # a thread that never rests takes half
             self.calls += 1
             if self.seen() != self.expected:
                 self.errors.append(self.calls)
@@ -428,7 +428,7 @@ def test_other_threads_call_the_model_as_it_is(format, tmp_path):
             verbose=False,
         )
     assert watch.errors == []
-    assert watch.calls > 10
+    assert watch.calls > 5
 
 
 def quantized():
