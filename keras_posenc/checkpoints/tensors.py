@@ -2,7 +2,6 @@
 
 import functools
 import hashlib
-import json
 import math
 import re
 import warnings
@@ -34,12 +33,7 @@ _RESUMES = (
 )
 # Of a dense model of 400 billion weights: some 1,200 tensors in 191 files.
 _MOST_TENSORS, _MOST_FILES = 10_000, 1_000
-_DTYPES = {
-    "F64": "float64",
-    "F32": "float32",
-    "F16": "float16",
-    "BF16": "bfloat16",
-}
+_DTYPES = ("F64", "F32", "F16", "BF16")
 _POINTER = b"version https://git-lfs"
 _LARGEST = float(np.finfo("float32").max)
 
@@ -49,12 +43,12 @@ class Tensors:
 
     def __init__(self, folder: Folder, weights: str | None = None) -> None:
         self._folder = folder
-        self._starts: dict[str, int] = {}  # of the data in each file
-        self._headers: dict[str, Any] = {}  # of tensors, as in their file
+        self._files: dict[str, Any] = {}
         self._places: dict[str, str] = {}
         for file in [weights] if weights else _files_of(folder):
             path = folder.file(file)
-            self._starts[file], names = _header(path)
+            opened = self._files[file] = _opened(path)
+            names = opened.keys()
             _check_count(path, "tensors", len(names), _MOST_TENSORS)
             for name in self._places.keys() & names:
                 raise ValueError(
@@ -62,7 +56,6 @@ class Tensors:
                     f"{self._places[name]} has too"
                 )
             self._places |= dict.fromkeys(names, file)
-            self._headers |= names
         self._left = dict(self._places)
         self._not_finite: list[str] = []
 
@@ -75,7 +68,10 @@ class Tensors:
     def largest(self) -> int:
         """How many numbers the largest tensor has."""
         return max(
-            (math.prod(each["shape"]) for each in self._headers.values()),
+            (
+                math.prod(self._files[file].get_slice(name).get_shape())
+                for name, file in self._places.items()
+            ),
             default=0,
         )
 
@@ -84,11 +80,11 @@ class Tensors:
 
     def check_shape(self, name: str, shape: Sequence[int]) -> None:
         """Raises `ValueError` if a tensor of `names` has another shape."""
-        found = tuple(self._headers[name]["shape"])
+        file = self._places[name]
+        found = tuple(self._files[file].get_slice(name).get_shape())
         if found != tuple(shape):
-            path = self._folder.path / self._places[name]
             raise ValueError(
-                f"'{path}': tensor '{name}' must have "
+                f"'{self._folder.path / file}': tensor '{name}' must have "
                 f"shape {tuple(shape)}, as config.json has it, and has {found}"
             )
 
@@ -101,19 +97,14 @@ class Tensors:
             )
         self.check_shape(name, shape)
         file = self._left.pop(name)
-        dtype = self._headers[name]["dtype"]
+        dtype = self._files[file].get_slice(name).get_dtype()
         if dtype not in _DTYPES:
             raise ValueError(
                 f"'{self._folder.path / file}': tensor '{name}' must be of "
                 f"{', '.join(_DTYPES)}, and is of {dtype}"
             )
-        # Not mapped: pages of the file would stay in memory.
-        tensor = np.fromfile(
-            self._folder.file(file),
-            _DTYPES[dtype],
-            count=math.prod(shape),
-            offset=self._starts[file] + self._headers[name]["data_offsets"][0],
-        ).reshape(shape)
+        # A copy: pages of a mapped file would stay in memory with the view.
+        tensor = _opened(self._folder.file(file)).get_tensor(name)
         if dtype != "F64":
             tensor = tensor.astype("float32", copy=False)
         # Not `isfinite` of each number: needs memory. The model is float32.
@@ -153,7 +144,7 @@ class Tensors:
     def digests(self) -> dict[str, str]:
         """Returns the SHA-256 of each file, by its name."""
         found = {}
-        for name in sorted(self._starts):
+        for name in sorted(self._files):
             with open(self._folder.file(name), "rb") as file:
                 digest = hashlib.file_digest(file, "sha256")
             found[name] = digest.hexdigest()
@@ -231,8 +222,7 @@ def _weight_map(folder: Folder) -> dict[str, str]:
     return found
 
 
-def _header(path: Path) -> tuple[int, dict[str, Any]]:
-    """Returns where a file's data begins, and what it says of its tensors."""
+def _opened(path: Path) -> Any:
     try:
         from safetensors import SafetensorError, safe_open
     except ImportError as error:
@@ -241,7 +231,7 @@ def _header(path: Path) -> tuple[int, dict[str, Any]]:
             "pip install 'keras-posenc[checkpoints]'"
         ) from error
     try:
-        safe_open(path, framework="numpy")  # checks all that the file says
+        return safe_open(path, framework="numpy")
     except (SafetensorError, OSError) as error:
         with open(path, "rb") as file:
             start = file.read(len(_POINTER))
@@ -253,8 +243,3 @@ def _header(path: Path) -> tuple[int, dict[str, Any]]:
             "Delete it and download it again: `hf download NAME "
             f"{path.name} --local-dir FOLDER`"
         ) from error
-    with open(path, "rb") as file:
-        size = int.from_bytes(file.read(8), "little")
-        header = json.loads(file.read(size))
-    header.pop("__metadata__", None)
-    return 8 + size, header
