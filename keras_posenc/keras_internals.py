@@ -218,7 +218,7 @@ def trace_texts(function: Any, shape: Any, *, is_batch: bool) -> None:
         trace([(spec,) if is_batch else spec])
 
 
-def in_batches(x: Any, size: int) -> tuple[Any, int | None]:
+def in_batches(x: Any, size: int | None) -> tuple[Any, int | None]:
     """Returns arrays as `predict` takes them, and its `batch_size`.
 
     For arrays on TensorFlow, Keras would trace functions that batch them, at
@@ -230,7 +230,7 @@ def in_batches(x: Any, size: int) -> tuple[Any, int | None]:
         return x, size
     import tensorflow as tf
 
-    return tf.data.Dataset.from_tensor_slices(x).batch(size), None
+    return tf.data.Dataset.from_tensor_slices(x).batch(size or 32), None
 
 
 @contextlib.contextmanager

@@ -106,10 +106,7 @@ def share_merges():
 # Their files share what takes seconds to make.
 TOGETHER = ("tests/cli/", "tests/scoring/")
 # They load `.keras` files too, in workers whose server imports Keras.
-WITH_THE_COMMAND = (
-    "tests/cli/test_hostile_keras_file.py",
-    "tests/export/verification/test_record.py",
-)
+WITH_THE_COMMAND = ("tests/export/verification/test_record.py",)
 
 
 def unit_of(nodeid):

@@ -8,6 +8,7 @@ status.
 """
 
 import atexit
+import contextlib
 import contextvars
 import gc
 import hashlib
@@ -116,9 +117,15 @@ def start(arguments, **options):
     libraries = tuple(LIBRARIES[kind])
     key = os.getpid(), libraries, tuple(sorted(read.items()))
     with lock:
-        if key not in servers:
-            servers[key] = connected(key[1:], options["env"])
-        return ForkedWorker(servers[key], arguments, **options)
+        for is_again in (False, True):
+            if key not in servers:
+                servers[key] = connected(key[1:], options["env"])
+            try:
+                return ForkedWorker(servers[key], arguments, **options)
+            except OSError:  # the server was killed
+                servers.pop(key).close()
+                if is_again:
+                    raise
 
 
 def connected(key, environment):
@@ -132,18 +139,23 @@ def connected(key, environment):
     name = hashlib.sha256(repr(key).encode()).hexdigest()[:16]
     path, ours = FOLDER / name, socket.socket(socket.AF_UNIX)
     with FileLock(FOLDER / "lock"):
-        if not path.exists():
-            with socket.socket(socket.AF_UNIX) as theirs:
-                theirs.bind(str(path))
-                theirs.listen()
-                process = subprocess.Popen(
-                    [*COMMAND[:2], __file__, *key[0]],
-                    stdin=theirs,
-                    stderr=subprocess.DEVNULL,
-                    env=environment,
-                    start_new_session=True,
-                )
-                process.returncode = 0  # nobody waits for it
+        with contextlib.suppress(FileNotFoundError):
+            try:
+                ours.connect(str(path))
+                return ours
+            except ConnectionRefusedError:  # of one that was killed
+                path.unlink()
+        with socket.socket(socket.AF_UNIX) as theirs:
+            theirs.bind(str(path))
+            theirs.listen()
+            process = subprocess.Popen(
+                [*COMMAND[:2], __file__, *key[0]],
+                stdin=theirs,
+                stderr=subprocess.DEVNULL,
+                env=environment,
+                start_new_session=True,
+            )
+            process.returncode = 0  # nobody waits for it
         ours.connect(str(path))
     return ours
 

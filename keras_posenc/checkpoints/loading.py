@@ -152,7 +152,6 @@ class Loading:
         config.finish(ignore_keys)
         self.family.check(reading, self.tensors, self.path)
         self.reading = self.family.settle(reading, self.tensors)
-        self._digests = _begun(self.tensors.digests)
 
     def filled(self, **options: Any) -> Any:
         """Returns the model with these options and the weights."""
@@ -163,6 +162,7 @@ class Loading:
             raise ValueError(
                 f"'{self.path}' makes no model: {error}"
             ) from error
+        self._digests = _begun(self.tensors.digests)
         for layer in layers_within(model):
             for key, usual in _INITIALIZERS.items():
                 if isinstance(getattr(layer, key, None), _Awaited):

@@ -122,7 +122,9 @@ class PretrainedModel(NamedArguments, keras.Sequential):
         self._num_cut = 0
         self._trace_once()
         # Keras takes arrays of strings only if they have one axis.
-        given = in_batches(ops.convert_to_tensor(texts), batch_size or 32)
+        given = ops.convert_to_tensor(texts), batch_size
+        if len(args) < 2 and kwargs.get("steps") is None:
+            given = in_batches(*given)
         found = super().predict(*given, *args, **kwargs)
         if self._num_cut:
             self._warn_of_cut(len(texts))

@@ -42,14 +42,16 @@ def made():
     return keras.Model(ids, outputs, name="families")
 
 
-@pytest.mark.slow
+NIGHTLY = pytest.mark.slow
+
+
 @pytest.mark.tensorflow
 @pytest.mark.parametrize(
     ("export", "name"),
     [
         (kp.export_litert, "families.tflite"),
-        (kp.export_saved_model, "families"),
-        (kp.export_onnx, "families.onnx"),
+        pytest.param(kp.export_saved_model, "families", marks=NIGHTLY),
+        pytest.param(kp.export_onnx, "families.onnx", marks=NIGHTLY),
     ],
 )
 def test_exports_are_verified(tmp_path, export, name):

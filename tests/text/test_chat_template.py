@@ -51,7 +51,6 @@ def test_a_template_fails_with_its_reason(template, message):
         render(template, [SYSTEM, HELLO], tokens={})
 
 
-@pytest.mark.slow
 def test_a_template_that_loops_is_ended(monkeypatch):
     from keras_posenc.text import chat_template
 
