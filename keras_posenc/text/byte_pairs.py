@@ -13,8 +13,8 @@ from keras_posenc.text.lookup import Lookup
 _LONGEST = 128
 # Longer words are merged in pieces of twice as many bytes, see `_in_pieces`.
 _HALF = 32
-# Most bytes that a call merges in Python while there is no table of words, which
-# takes a second to be made, as half of one a graph that merges them.
+# Most bytes that a call merges in Python before there is a table of words. It
+# takes a second to be made, and a graph that merges them half of one.
 _FEW = 2_000
 _LARGEST = np.iinfo(np.int64).max
 
