@@ -219,7 +219,7 @@ def test_a_table_of_positions_is_used_to_its_end():
     ("beams", "score"), [(1, np.nan), (2, np.finfo("float32").min)]
 )
 def test_a_source_beyond_a_table_has_no_score_in_a_graph(beams, score):
-    """... as in a file, which raises nothing; the rows beside it have one."""
+    """... as in a file, which raises nothing; the other rows have one."""
     of_source = {"target_input_position": "sinusoidal"}
     model = translator(input_position=kp.PositionEmbedding(6), **of_source)
     made = generator(model, beams=beams)

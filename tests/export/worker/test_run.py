@@ -167,7 +167,7 @@ def test_case_that_was_run_ahead_is_not_run_again(monkeypatch):
         run.prepare("saved_model", "a", ahead)
         found = run._respond("saved_model", path, cases, 1)["cases"]
         assert [each["outputs"]["y"] for each in found] == expected
-        # How long it took beside the model says nothing.
+        # A time while the model computed says nothing.
         timed = ["milliseconds" in each for each in found]
         assert timed == [True, path == "b"]
     for case in (None, ahead, ahead):
