@@ -63,7 +63,7 @@ def test_exports_show_their_steps(capsys, tmp_path):
     assert steps == [
         "Converting to LiteRT ...",
         "Computing reference outputs ...",
-        "Converting to LiteRT ...",
+        "Waiting for the converter ...",
         "Verifying it in a fresh process ...",
     ]
     kp.export_saved_model(model, tmp_path / "b", verify=False)

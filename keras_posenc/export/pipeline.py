@@ -183,7 +183,7 @@ def export(model: keras.Model, format: Format, folder: Path) -> ExportedModel:
 
             def meanwhile() -> None:
                 if compute() is not None:
-                    step(format.writing)  # the converter still works
+                    step("Waiting for the converter")
 
             format.compute = meanwhile
             if format.computes_first:

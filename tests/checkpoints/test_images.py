@@ -58,6 +58,20 @@ def test_classifier_of_images(name, tmp_path):
     )
 
 
+def test_tokens_of_images_without_registers(tmp_path):
+    """In transformers' files they are a tensor without rows."""
+    name = "embeddings.register_tokens"
+    folder = changed(
+        "dinov3",
+        tmp_path,
+        lambda found: found | {name: found[name][:, :0]},
+        num_register_tokens=0,
+    )
+    model = kp.load_hugging_face(folder, verbose=False)
+    answers = model(np.zeros((1, 28, 28, 3), "float32"))
+    assert answers.shape == (1, 1 + 7 * 7, 16)
+
+
 def test_pixels_are_normalized_as_the_checkpoint_says(tmp_path):
     folder = changed("vit", tmp_path)
     mean, deviation = np.array([0.1, 0.2, 0.3]), np.array([0.5, 0.25, 2])
@@ -77,6 +91,8 @@ def test_pixels_are_normalized_as_the_checkpoint_says(tmp_path):
         ("vit", {"from_ids": True}, "`from_ids` must be False"),
         ("vit", {"pairs": True}, "`pairs` must be False"),
         ("vit", {"pad_id": 1}, "`pad_id` must be None"),
+        ("vit", {"max_length": 8}, "`max_length` must be None"),
+        ("bert", {"from_ids": True, "max_length": 8}, "`max_length` must be N"),
         ("vit", {"image_size": 10}, "`patch_size` must divide"),
         ("bert", {"image_size": 8}, "`image_size` must be None"),
     ],

@@ -554,6 +554,24 @@ class TestAdapters:
         np.testing.assert_allclose(answers(again.model, ids), expected, **near)
 
 
+def test_an_adapter_scaled_by_the_root_of_its_rank(tmp_path):
+    """alpha / sqrt(r) of https://arxiv.org/abs/2312.03732, by module."""
+    folder = tmp_path / "adapter"
+    shutil.copytree(FIXTURES / "lora" / "llama", folder)
+    file = folder / "adapter_config.json"
+    root = 5 / 2**0.5
+    keys = {"use_rslora": True, "lora_alpha": 1.0}
+    keys["alpha_pattern"] = {"q_proj": root, "self_attn.v_proj": root}
+    file.write_text(json.dumps({**json.loads(file.read_text()), **keys}))
+    with np.load(folder / "expected.npz") as arrays:
+        ids, logits = arrays["ids"], arrays["logits"]
+    model = loaded(at("llama"))
+    kp.training.load_lora(model, folder)
+    atol = TOLERANCE * np.abs(logits).max()
+    found = answers(model.model, ids)
+    np.testing.assert_allclose(found, logits, rtol=0, atol=atol)
+
+
 def test_an_adapter_of_one_projection(tmp_path):
     model = loaded(at("llama"))
     layer = model.model.decoder.blocks[0].feed_forward.output_projection

@@ -59,7 +59,7 @@ class TestStreams:
             "Loading model.keras ...",
             "Converting to LiteRT ...",
             "Computing reference outputs ...",
-            "Converting to LiteRT ...",
+            "Waiting for the converter ...",
             "Verifying it in a fresh process ...",
         ]
         (line,) = process.stdout.splitlines()

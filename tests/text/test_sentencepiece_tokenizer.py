@@ -105,8 +105,11 @@ class TestAsALayer:
         tokenizer = self.tokenizer(file, special_tokens=())
         ids = tokenizer.split(["</s><pad> <mask>", "\x01\x022\x01"])
         assert {0, 1, 2}.isdisjoint(ids.flat_values.numpy())
-        ids = self.tokenizer(file).split(["\x01\x022\x01"])
+        usual = self.tokenizer(file)
+        ids = usual.split(["\x01\x022\x01"])
         assert {0, 1, 2}.isdisjoint(ids.flat_values.numpy())
+        text = ["Return the 한국어"]
+        assert tokenizer.split(text).to_list() == usual.split(text).to_list()
 
 
 class TestRefusals:

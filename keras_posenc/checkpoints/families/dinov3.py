@@ -122,7 +122,5 @@ class DinoV3(DinoV2):
         self.fill_patches(model, parts)
         table = model.embedding.embeddings
         count, width = table.shape
-        tokens = [("class_token", (1, 1, width))]
-        if count > 1:
-            tokens.append(("register_tokens", (1, count - 1, width)))
-        parts.rows(table, tokens)
+        registers = "register_tokens", (1, count - 1, width)
+        parts.rows(table, [("class_token", (1, 1, width)), registers])

@@ -31,7 +31,7 @@ class TestExport:
             "Loading model.keras ...",
             "Converting to LiteRT ...",
             "Computing reference outputs ...",
-            "Converting to LiteRT ...",
+            "Waiting for the converter ...",
             "Verifying it in a fresh process ...",
         ]
         runtime = pytest.importorskip("ai_edge_litert.interpreter")

@@ -5,6 +5,7 @@ import os
 import posix
 
 import pytest
+from filelock import FileLock
 
 from keras_posenc.export.errors import ExportError
 from keras_posenc.publish import (
@@ -12,6 +13,7 @@ from keras_posenc.publish import (
     publish,
     publish_file,
     staging_in,
+    working_folder,
     writing_to,
 )
 
@@ -42,6 +44,24 @@ def test_staged_path_is_hidden_in_the_folder_and_no_version(tmp_path):
         assert staged.name.startswith(".")
         stage(staged)
         assert not any(path.name.isdigit() for path in tmp_path.iterdir())
+
+
+def test_what_killed_exports_left_is_removed(tmp_path):
+    """Nothing else is, such as what one that still works holds a lock of."""
+    left, held = (f".{each * 32}" for each in "ab")
+    others = {f"{held}.partial", ".partial", "a.partial", f"{left}.zip"}
+    for name in (*others, f"{left}.partial", f"{left}.lock"):
+        (tmp_path / name).touch()
+    with FileLock(tmp_path / f"{held}.lock"), staging_in(tmp_path):
+        pass
+    found = {path.name for path in tmp_path.iterdir()}
+    assert found - {f"{held}.lock"} == others
+
+
+def test_a_private_folder_is_gone_afterwards():
+    with working_folder() as folder:
+        assert folder.stat().st_mode & 0o777 == 0o700
+    assert not folder.exists()
 
 
 FULL = OSError(errno.ENOSPC, "No space left on device")

@@ -178,7 +178,7 @@ def test_compiled_model_takes_each_dtype(tmp_path, capsys):
     assert capsys.readouterr().err.splitlines() == [
         "Converting to LiteRT ...",
         "Computing reference outputs ...",
-        "Converting to LiteRT ...",
+        "Waiting for the converter ...",
         "Verifying it in a fresh process ...",
     ]
 
