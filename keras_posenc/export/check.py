@@ -51,7 +51,7 @@ def compare(
     case = CaseReport(
         signature=probe.signature,
         inputs=str(probe),
-        milliseconds=response.get("milliseconds", 0.0),
+        milliseconds=response.get("milliseconds"),
         is_sample=probe.is_sample,
         is_extreme=bool(probe.extremes),
         examples=probe.examples,

@@ -163,14 +163,13 @@ class Format:
         return ExportedModel(self.path, report)
 
 
-@ending_ahead()
 def export(model: keras.Model, format: Format, folder: Path) -> ExportedModel:
     """Writes, runs, compares and publishes a file, or a version's folder."""
     if not format.needs_samples:
         check_verify(format.verify, format.samples)
     report = None
     keep_spare(read.__name__)  # which starts while the model is traced
-    with FrozenModel(model, format.given) as format.frozen:
+    with FrozenModel(model, format.given) as format.frozen, ending_ahead():
         format.resolve(model, None)
         probes = _probes(format) if format.verify else None
         with progress(format.verbose) as step, staging_in(folder) as staged:
@@ -185,7 +184,7 @@ def export(model: keras.Model, format: Format, folder: Path) -> ExportedModel:
                 if compute() is not None:
                     step("Waiting for the converter")
 
-            format.compute = meanwhile
+            format.compute = functools.cache(meanwhile)
             if format.computes_first:
                 compute()
             found = _write(format, staged, step)

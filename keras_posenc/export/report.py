@@ -23,7 +23,7 @@ class CaseReport:
         largest_difference: The largest difference, relative as for `verify`;
             infinite on an error, or if shapes differ.
         where: Name and index of the output with this difference.
-        milliseconds: Median time of a call in the runtime; 0 if unknown.
+        milliseconds: Median time of a call in the runtime, or None.
         error: What the runtime raised, or None.
         is_nan: Whether the model's outputs have no finite number.
         is_sample: Whether the caller gave the batch as a sample.
@@ -40,7 +40,7 @@ class CaseReport:
     inputs: str
     largest_difference: float = 0.0
     where: str = ""
-    milliseconds: float = 0.0
+    milliseconds: float | None = None
     error: str | None = None
     is_nan: bool = False
     is_sample: bool = False

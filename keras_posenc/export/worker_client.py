@@ -46,9 +46,6 @@ _ENVIRONMENT = {
     # Each thread's stack counts as 8 MiB of data, and by default there are
     # several threads for each core: on a large machine, more than all the rest.
     **threads_environment(min(os.cpu_count() or 1, 8)),
-    # The model computes meanwhile; and threads that share a product of one
-    # token, which takes as long as its weights are read, cost half as much.
-    "TF_NUM_INTRAOP_THREADS": str(max(min(os.cpu_count() or 1, 8) // 2, 1)),
     "TF_CPP_MIN_LOG_LEVEL": "3",
     # This process already has the GPU's memory.
     "CUDA_VISIBLE_DEVICES": "-1",

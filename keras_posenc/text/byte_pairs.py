@@ -13,9 +13,9 @@ from keras_posenc.text.lookup import Lookup
 _LONGEST = 128
 # Longer words are merged in pieces of twice as many bytes, see `_in_pieces`.
 _HALF = 32
-# Most bytes that a call merges in Python before there is a table of words. It
-# takes a second to be made, and a graph that merges them half of one.
-_FEW = 2_000
+# Bytes that are merged in Python before there is a table of words: as long as
+# it takes to make one, and a graph that merges.
+_FEW = 20_000
 _LARGEST = np.iinfo(np.int64).max
 
 
@@ -65,6 +65,7 @@ class BytePairs:
                 "`vocabulary` must hold the bytes of letters, digits and "
                 f"signs. Missing: {''.join(missing):.20}."
             )
+        self._left = _FEW  # bytes that are merged in Python
         self._size = 1 + max(ids.values())
         # A key that no pair has, so that the search is never empty.
         known = {-1: (0, 0), **self._numbered(ids, merges)}
@@ -145,7 +146,8 @@ class BytePairs:
         eager = tf.executing_eagerly()
         if eager and not self._ignores_merges and "_whole" not in vars(self):
             listed = words.numpy()
-            if sum(map(len, listed)) <= _FEW:
+            self._left -= sum(map(len, listed))
+            if self._left >= 0:
                 return self._merged_in_python(listed)
         found = self._whole(words)
         is_whole = found >= 0

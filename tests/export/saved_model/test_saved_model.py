@@ -1,6 +1,8 @@
 """Models as SavedModel version folders."""
 
 import hashlib
+import os
+import subprocess
 import sys
 import tempfile
 import warnings
@@ -262,6 +264,30 @@ def test_models_of_any_kind(make, tmp_path):
     assert str(found["images"]["inputs"]["image"]) == (
         "float32 (None, None, None, 3)"
     )
+
+
+# ---- Precision
+
+MIXED = """
+import sys, keras, keras_posenc as kp
+from keras import layers
+keras.utils.set_random_seed(1)
+keras.config.set_dtype_policy("mixed_float16")
+ids = keras.Input((None,), dtype="int32", name="ids")
+x = layers.Embedding(1000, 128)(ids)
+for _ in range(4):
+    x = layers.LayerNormalization()(x + layers.MultiHeadAttention(4, 32)(x, x))
+x = layers.Dense(3)(layers.GlobalAveragePooling1D()(x))
+kp.export_saved_model(keras.Model(ids, x), sys.argv[1])
+"""
+
+
+@pytest.mark.slow
+def test_float16_is_added_up_in_the_order_of_the_model(tmp_path):
+    """... which is another one for another number of threads."""
+    variables = {**os.environ, "TF_NUM_INTRAOP_THREADS": "2"}
+    command = [sys.executable, "-c", MIXED, tmp_path / "base"]
+    subprocess.run(command, env=variables, check=True)
 
 
 # ---- Strings
