@@ -76,8 +76,10 @@ def test_cases_of_an_export(artifact):
         assert case.error is None
         assert 0 <= case.largest_difference <= 1e-5
         assert case.where.startswith("scores[")
-    for first in (cases[0], cases[4]):
-        assert first.milliseconds > 0
+    took = {case.milliseconds for case in cases}
+    assert all(took - {None})
+    # A SavedModel's cases that took a second are not run again.
+    assert artifact.path.is_dir() or None not in took
 
 
 def test_verify_finds_what_the_export_found(model, litert):
