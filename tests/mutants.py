@@ -272,8 +272,7 @@ def in_child(fault, tests):
     with tempfile.TemporaryDirectory() as folder:
         if fault.file.startswith(WORKER):
             change_worker(fault, Path(folder))
-        else:
-            change(fault)
+        change(fault)  # of the worker's, some are this package's too
         return int(
             pytest.main(
                 [*PLAIN, "-x", "-n", "0", "-p", "no:cacheprovider", *tests]

@@ -347,18 +347,19 @@ def test_a_stream_is_what_is_generated(models, make, options):
 
 @HOME
 def test_parts_of_a_stream_are_what_their_blocks_compute():
-    """Those that are alike are traced as one, and no others."""
+    """Those that are alike are traced as one, and no others; LoRA anew."""
     rotary = kp.RotaryEmbedding()
     near, far = (kp.Attention(rotary, window=w) for w in (1, None))
     several = {"attention": [far, near] * 3, "num_layers": 6}
     model = continuer(**several)
+    made = generator(model, max_length=3)
+    assert [*made.stream(SOURCES[3])]
     lower, other = (
         x.feed_forward.intermediate for x in model.decoder.blocks[4:]
     )
     lower.enable_lora(2)
     lower.lora_kernel_b.assign(ops.ones_like(lower.lora_kernel_b))
     other.activation = ops.tanh
-    made = generator(model, max_length=3)
     whole = answers(made, SOURCES[3:])["ids"][0].tolist()
     assert [*made.stream(SOURCES[3])] == [t for t in whole if t not in (0, END)]
     first, step = made._steps
