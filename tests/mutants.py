@@ -40,6 +40,9 @@ TESTS_OF_WORKER = (
     "tests/export/test_formats.py",
     "tests/export/verification/test_replay.py",
     "tests/export/inspection",
+    "tests/export/test_litertlm.py",
+    "tests/text/test_chat_template.py",
+    "tests/cli/test_hostile_keras_file.py",
 )
 PLAIN = (*("-m", "not slow"), *("-p", "no:randomly"), "-q")
 SECONDS = 60  # that the tests of a fault take together, at most
@@ -252,7 +255,7 @@ def ask(fault, tests):
             code = in_child(fault, tests)
         finally:
             os._exit(code)
-    end = time.monotonic() + 3 * SECONDS
+    end = time.monotonic() + 10 * SECONDS
     while time.monotonic() < end:
         ended, status = os.waitpid(child, os.WNOHANG)
         if ended:
