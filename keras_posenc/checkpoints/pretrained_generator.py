@@ -53,6 +53,7 @@ _FIXED = ("seed", "max_length", "start_id", "max_positions")
 _KNOWN = {x.name for x in dataclasses.fields(TransformersDecoding)}
 _KNOWN = {*_KNOWN, *_NAMES, "do_sample"}.difference(_FIXED)
 _ONE_BEAM = {"length_penalty": 0.0, "early_stopping": False, "n_best": 1}
+_SAMPLED = {"temperature": 1.0}  # where nothing says how
 _OF_CALLS = ("stop", "seed")  # of `generate` and `chat`
 _MOST_KEPT = 8  # generators with other options
 
@@ -91,7 +92,8 @@ class PretrainedGenerator(Generator):
         special_tokens: Special tokens by the names that the template has for
             them, such as `bos_token`.
         do_sample: Whether tokens are sampled by default.
-        sampling: `temperature`, `top_k`, `top_p` and `min_p`, where sampled.
+        sampling: `temperature`, `top_k`, `top_p` and `min_p`, where sampled;
+            by default a temperature of 1.
         beam_options: `length_penalty` and `early_stopping`, where there are
             beams.
         origin: As for `PretrainedModel`.
@@ -119,7 +121,8 @@ class PretrainedGenerator(Generator):
         self.sampling = dict(sampling or {})
         self.beam_options = dict(beam_options or {})
         if do_sample:
-            options |= {**self.sampling, **_given(options, SAMPLING)}
+            given = {**self.sampling, **_given(options, SAMPLING)}
+            options |= given or _SAMPLED
         if options.get("beams", 1) > 1:
             most = self.beam_options.get("length_penalty", 0.0)
             options.setdefault("length_penalty", most)
@@ -251,7 +254,7 @@ class PretrainedGenerator(Generator):
             own = {**self.sampling}
             if self.is_drawn:
                 own |= _given(vars(self.search.decoding), SAMPLING)
-            found |= {**own, **given}
+            found |= {**own, **given} or _SAMPLED
         elif does_sample is False or found.get("beams", 1) > 1:
             found |= dict.fromkeys((*SAMPLING, "seed"))
         if "beams" in found:
