@@ -111,3 +111,16 @@ class TestReplay:
         result = cli("verify", path, "--labels", "a,b")
         assert result.code == 2
         assert "--labels needs the model" in result.err
+
+    def test_signatures_that_were_not_verified_again(
+        self, cli, folder, tmp_path
+    ):
+        model = keras.models.load_model(folder / "model.keras")
+        path, silent = tmp_path / "m.tflite", {"max_length": 4, "verbose": 0}
+        given = {"serving_default": model, "one": (model, {"ids": (1, 4)})}
+        kp.export_litert(model, path, signatures=given, **silent)
+        for command in ("verify", "inspect"):
+            assert "not verified" not in cli(command, path).out
+        kp.verify_export(path, model, **silent)
+        for command in ("verify", "inspect"):
+            assert cli(command, path).out.endswith("not verified: one\n")
