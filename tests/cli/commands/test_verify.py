@@ -52,7 +52,7 @@ class TestVerify:
         module = importlib.import_module("keras_posenc.export.verify")
         monkeypatch.setattr(module, "verify_export", verify)
         line = (
-            "verify model.tflite model.keras --runtime onnx --labels a,b "
+            "verify model.tflite model.keras --labels a,b "
             "--max-length 9 --tolerance 0.5 --allow-op Abc "
             "--limit agreement=0.9 --limit kl=0.2 "
             "--json"
@@ -60,7 +60,7 @@ class TestVerify:
         result = cli(*line.split())
         assert result.code == 0, result.err
         assert asked == {
-            "runtimes": ["onnx"],
+            "runtimes": None,
             "signatures": None,
             "labels": ["a", "b"],
             "samples": None,
