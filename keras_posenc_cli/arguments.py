@@ -5,6 +5,7 @@ Each is a function of a text that raises `argparse.ArgumentTypeError`, or
 """
 
 import argparse
+import contextlib
 import math
 import os
 import re
@@ -35,7 +36,7 @@ def _number(
 
 length = _number(int, lambda x: x >= 1, "not above 0")
 seed = _number(int, lambda x: x >= 0, "below 0")
-share = _number(float, lambda x: 0 <= x <= 1, "not a number from 0 to 1")
+share = _number(float, lambda x: 0 < x <= 1, "not above 0 and at most 1")
 tolerance = _number(
     float, lambda x: 0 <= x < math.inf, "not a finite number of at least 0"
 )
@@ -56,12 +57,30 @@ def lengths(text: str) -> list[int]:
 lengths.__name__ = "int"
 
 
+_LIMITS = "sqnr", "agreement", "cosine", "kl", "perplexity"
+
+
 def limit(text: str) -> tuple[str, float]:
     name, _, value = text.partition("=")
-    try:
-        return name, float(value)
-    except ValueError as error:
-        raise argparse.ArgumentTypeError(f"'{text}' is not NAME=X") from error
+    with contextlib.suppress(ValueError):
+        if name in _LIMITS:
+            return name, float(value)
+    raise argparse.ArgumentTypeError(
+        f"'{text}' is not NAME=X, with a NAME of {', '.join(_LIMITS)}"
+    )
+
+
+MODES = "float16", "int8", "int8-weights", "int8-static", "int4", "auto"
+
+
+def mode(text: str) -> str:
+    """Returns a mode of quantization, or the path of a recipe."""
+    file = path(text)
+    if text not in MODES and not (file.suffix == ".json" and file.is_file()):
+        raise argparse.ArgumentTypeError(
+            f"'{text}' is none of {', '.join(MODES)}, and no .json file"
+        )
+    return str(file)
 
 
 def prompt(text: str) -> tuple[str, str]:
@@ -79,8 +98,11 @@ def signature(text: str) -> tuple[str, dict[str, Shape]]:
         if found is None:
             raise argparse.ArgumentTypeError(f"'{item}' is not INPUT:1x64")
         shapes[found[1]] = _shape(found[2])
-    if not name or (inputs == "" and "=" in text):
-        raise argparse.ArgumentTypeError(f"'{text}' is not NAME=INPUT:1x64")
+    if not re.fullmatch(r"\w+", name) or (inputs == "" and "=" in text):
+        raise argparse.ArgumentTypeError(
+            f"'{text}' is not NAME=INPUT:1x64, with a NAME of letters, digits "
+            "and underscores"
+        )
     return name, shapes
 
 
@@ -92,29 +114,31 @@ _MOST_OF_LABELS = 10_000_000
 
 
 def labels(text: str) -> list[str]:
-    file = path(text)
+    file, names = path(text), text.split(",")
     # A name alone, such as "toxic", may be a label.
-    if "," in text or not (file.suffix or file.name != text or file.is_file()):
-        return text.split(",")
-    try:
-        # Some editors start a file with a byte order mark.
-        with file.open(encoding="utf-8-sig") as opened:
-            content = opened.read(_MOST_OF_LABELS + 1)
-    except (OSError, UnicodeDecodeError) as error:
-        raise argparse.ArgumentTypeError(
-            f"'{text}' cannot be read: "
-            f"{getattr(error, 'strerror', None) or error}"
-        ) from error
-    if len(content) > _MOST_OF_LABELS:  # or it has no end, as a device
-        raise argparse.ArgumentTypeError(
-            f"'{text}' has more than {_MOST_OF_LABELS:,} characters, and must "
-            "have one label on each line"
-        )
-    return content.splitlines()
+    if names == [text] and (file.suffix or file.name != text or file.is_file()):
+        try:
+            # Some editors start a file with a byte order mark.
+            with file.open(encoding="utf-8-sig") as opened:
+                content = opened.read(_MOST_OF_LABELS + 1)
+        except (OSError, UnicodeDecodeError) as error:
+            raise argparse.ArgumentTypeError(
+                f"'{text}' cannot be read: "
+                f"{getattr(error, 'strerror', None) or error}"
+            ) from error
+        if len(content) > _MOST_OF_LABELS:  # or it has no end, as a device
+            raise argparse.ArgumentTypeError(
+                f"'{text}' has more than {_MOST_OF_LABELS:,} characters, and "
+                "must have one label on each line"
+            )
+        names = content.splitlines()
+    if not (names and all(names)) or len({*names}) < len(names):
+        raise argparse.ArgumentTypeError("a label is empty or given twice")
+    return names
 
 
-def sizes(text: str) -> dict[str, list[int]]:
-    found: dict[str, list[int]] = {}
+def batching(text: str) -> dict[str, Any]:
+    found: dict[str, Any] = {}
     for item in text.split(","):
         name, equals, value = item.partition("=")
         if not equals:  # an argument after an option without a value
@@ -125,22 +149,14 @@ def sizes(text: str) -> dict[str, list[int]]:
         if name in found:
             raise argparse.ArgumentTypeError(f"'{name}' is given twice")
         try:
-            found[name] = [int(number) for number in value.split(":")]
+            numbers = [int(number) for number in value.split(":")]
+            is_list = name == "allowed_batch_sizes"
+            found[name] = numbers if is_list else int(value)
         except ValueError as error:
             raise argparse.ArgumentTypeError(
                 f"'{item}' is not NAME=N"
             ) from error
     return found
-
-
-def batching(text: str) -> dict[str, Any]:
-    parameters: dict[str, Any] = {}
-    for name, numbers in sizes(text).items():
-        is_list = name == "allowed_batch_sizes"
-        parameters[name] = numbers if is_list else numbers[0]
-        if not is_list and len(numbers) > 1:
-            raise argparse.ArgumentTypeError(f"'{name}' is not NAME=N")
-    return parameters
 
 
 def by_name(kind: Any, dest: str) -> dict[str, Any]:

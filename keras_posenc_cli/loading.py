@@ -7,7 +7,8 @@ import shlex
 import sys
 import types
 from collections.abc import Mapping, Sequence
-from importlib import util
+from importlib.machinery import PathFinder
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -62,6 +63,10 @@ def load_model(path: Path, imports: Sequence[str] = ()) -> Any:
         )
     # Without this folder in the path: nothing in it may run.
     folders = [os.getcwd()] if imports else []
+    for name in imports:  # now, not after Keras was imported
+        top, *_ = name.split(".")
+        if not (find_spec(top) or PathFinder.find_spec(top, folders)):
+            raise UsageError(f"--import {name}: No module named '{top}'")
     import keras_posenc  # registers our layers with Keras
     from keras_posenc.progress import progress
     from keras_posenc_cli.keras_file import keras_loader
@@ -149,11 +154,11 @@ def load_samples(path: Path | None) -> Any:
         return None
     import numpy as np
 
-    from keras_posenc.export.regular_files import open_regular
-
     try:
+        if path.exists() and not path.is_file():
+            raise ValueError("it is no file")  # opening a pipe waits
         # Opened here: NumPy does not close a file that is a damaged zip.
-        with open_regular(path) as file:
+        with path.open("rb") as file:
             return dict(np.load(file))
     except Exception as error:  # also those of zip files, and of empty ones
         reason = getattr(error, "strerror", None) or error
@@ -168,7 +173,7 @@ def load_samples(path: Path | None) -> Any:
 def without_keras() -> None:
     """Lets the package be imported without Keras, which takes seconds."""
     if "keras_posenc" not in sys.modules:
-        spec = util.find_spec("keras_posenc")
+        spec = find_spec("keras_posenc")
         assert spec is not None
         package = types.ModuleType("keras_posenc")
         package.__path__ = [*(spec.submodule_search_locations or [])]

@@ -144,8 +144,8 @@ def in_options(message: str, options: Mapping[str, str]) -> str:
     """Returns a message of Python with options for the arguments in it.
 
     Arguments are in backticks, alone or with a value, or the first that was
-    received. What is in quotes is the user's. A name with = in `options` is
-    that of an argument with a value.
+    received, with a dict or a list. What is in quotes is the user's. A name
+    with = in `options` is that of an argument with a value.
     """
 
     def spelled(found: re.Match[str]) -> str:
@@ -158,7 +158,9 @@ def in_options(message: str, options: Mapping[str, str]) -> str:
         try:
             value = ast.literal_eval(code.replace("(model,", "(None,"))
         except (SyntaxError, ValueError):  # of arrays, or of Python alone
-            return f"{option} FILE.npz" if name == "samples" else found[0]
+            if name == "samples":
+                return f"{option} FILE.npz"
+            return f"{option}={code}" if found[2] else found[0]
         if isinstance(value, bool):
             return option
         again = f" {option.split()[-1]} "
@@ -166,12 +168,15 @@ def in_options(message: str, options: Mapping[str, str]) -> str:
         return f"{option} {again.join(map(shlex.quote, _words(value)))}"
 
     plain = re.sub(r"\x1b\[[0-9;]*m", "", message)  # TensorFlow's colors
-    code = r"`([^`]+)`|(?<=Received: )(\w+)(?==)|(?<!\w)'[^']*'(?!\w)"
+    received = r"(?<=Received: )(\w+(?:=\{[^{}]*\}|=\[[^][]*\]|(?==)))"
+    code = rf"`([^`]+)`|{received}|(?<!\w)'[^']*'(?!\w)"
     return re.sub(code, spelled, plain)
 
 
 def _words(value: Any) -> list[str]:
     """Returns a literal of Python as values of an option."""
+    if isinstance(value, list) and {*map(type, value)} == {int}:
+        return [",".join(map(str, value))]
     if not isinstance(value, dict):
         return [*map(str, value if isinstance(value, list) else [value])]
     found = []

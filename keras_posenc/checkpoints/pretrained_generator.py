@@ -53,6 +53,7 @@ _FIXED = ("seed", "max_length", "start_id", "max_positions")
 _KNOWN = {x.name for x in dataclasses.fields(TransformersDecoding)}
 _KNOWN = {*_KNOWN, *_NAMES, "do_sample"}.difference(_FIXED)
 _ONE_BEAM = {"length_penalty": 0.0, "early_stopping": False, "n_best": 1}
+_DRAWN = {"temperature": 1.0}  # where nothing says how
 _OF_CALLS = ("stop", "seed")  # of `generate` and `chat`
 _MOST_KEPT = 8  # generators with other options
 
@@ -91,7 +92,8 @@ class PretrainedGenerator(Generator):
         special_tokens: Special tokens by the names that the template has for
             them, such as `bos_token`.
         do_sample: Whether tokens are sampled by default.
-        sampling: `temperature`, `top_k`, `top_p` and `min_p`, where sampled.
+        sampling: `temperature`, `top_k`, `top_p` and `min_p`, where sampled;
+            by default a temperature of 1.
         beam_options: `length_penalty` and `early_stopping`, where there are
             beams.
         origin: As for `PretrainedModel`.
@@ -119,7 +121,7 @@ class PretrainedGenerator(Generator):
         self.sampling = dict(sampling or {})
         self.beam_options = dict(beam_options or {})
         if do_sample:
-            options |= {**self.sampling, **_given(options, SAMPLING)}
+            options |= {**self.sampling, **_given(options, SAMPLING)} or _DRAWN
         if options.get("beams", 1) > 1:
             most = self.beam_options.get("length_penalty", 0.0)
             options.setdefault("length_penalty", most)
@@ -240,18 +242,17 @@ class PretrainedGenerator(Generator):
         if does_sample not in (None, True, False) or (
             does_sample is False and given
         ):
-            also = ", ".join(f"{name}={given[name]!r}" for name in given)
+            given = {"do_sample": does_sample, **given}
+            received = ", ".join(f"{name}={given[name]!r}" for name in given)
             raise ValueError(
                 "`do_sample` must be True or False, and False excludes the "
-                f"options of sampling. Received: do_sample={does_sample!r}"
-                + f", {also}"
-                * bool(also)
+                f"options of sampling. Received: {received}"
             )
         if does_sample or given:
             own = {**self.sampling}
             if self.is_drawn:
                 own |= _given(vars(self.search.decoding), SAMPLING)
-            found |= {**own, **given}
+            found |= {**own, **given} or _DRAWN
         elif does_sample is False or found.get("beams", 1) > 1:
             found |= dict.fromkeys((*SAMPLING, "seed"))
         if "beams" in found:

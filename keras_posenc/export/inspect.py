@@ -131,7 +131,7 @@ def inspect_export(path: str | Path) -> Inspection:
 
     >>> import keras_posenc as kp
     >>> print(kp.inspect_export("order.tflite"))  # doctest: +SKIP
-    order.tflite: litert, 130 kB, safe, signatures: serving_default
+    order.tflite: litert, 114 kB, safe, signatures: serving_default
 
     The file may come from anyone: a separate process reads it, with limits of
     seconds and some hundred megabytes.

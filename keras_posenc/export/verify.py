@@ -115,10 +115,7 @@ def verify_export(  # noqa: D417
     if model is None:
         for name, value in needing.items():
             if value is not None:
-                raise ValueError(
-                    f"`{name}` needs the model, as `model`. "
-                    f"Received: {name}={value!r:.60}"
-                )
+                raise ValueError(f"`{name}` needs the model, as `model`")
         return replay(
             path,
             runtimes=runtimes,

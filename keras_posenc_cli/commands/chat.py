@@ -36,6 +36,8 @@ def chat_model(options: argparse.Namespace) -> Any:
 class _Model:
     """A model in this process, which streams."""
 
+    waiting = "Compiling the model, once for this chat"
+
     def __init__(self, options: argparse.Namespace) -> None:
         self._seed = options.seed
         model = load_model(options.model, options.imports)
@@ -53,20 +55,18 @@ class _Model:
                 "chat_template='{{ messages[-1].content }}')"
             )
         if model.chat_template is None:
+            how = "set its attribute chat_template in Python, and save it again"
+            if is_checkpoint(options.model):
+                how = "write it into this folder, as 'chat_template.jinja'"
             raise UsageError(
-                f"'{options.model}' has no chat template: it continues texts. "
-                "If it was trained on chats, write their template into the "
-                "folder of the checkpoint, as 'chat_template.jinja', and give "
-                "that folder. To continue a text, save a .keras file by "
-                "`keras-posenc import FOLDER` and use `keras-posenc generate`"
+                f"'{options.model}' has no chat template: it continues texts, "
+                "by `keras-posenc generate`. If it was trained on chats, give "
+                f"it their template: {how}"
             )
-        given: dict[str, Any] = {}
-        if options.max_new_tokens is not None:
-            given["max_new_tokens"] = options.max_new_tokens
-        if options.temperature is not None:
-            given["temperature"] = options.temperature
-        if model.beams > 1:
-            given["beams"] = 1
+        given = {"beams": 1} if model.beams > 1 else {}
+        for name in ("max_new_tokens", "temperature"):
+            if getattr(options, name) is not None:
+                given[name] = getattr(options, name)
         self._model = model.with_options(**given)
         if options.seed is not None and not self._model.is_drawn:
             raise UsageError(
@@ -79,9 +79,10 @@ class _Model:
         from keras_posenc.progress import progress
 
         with progress(sys.stderr.isatty()) as step:
-            step("Compiling the model, once for this chat")
+            step(self.waiting)
             chat = [{"role": "user", "content": "Hello"}]
             next(self._model.stream_chat(chat), None)
+        self.waiting = "Reading the chat"
 
     def prompt(self, chat: Chat) -> str:
         return str(self._model.prompt_of(chat))
@@ -92,6 +93,8 @@ class _Model:
 
 class _Package:
     """A LiteRT-LM package, in the engine in a process of its own each time."""
+
+    waiting = "Reading the chat"
 
     def __init__(self, options: argparse.Namespace) -> None:
         from keras_posenc.export.formats.litertlm_run import require_engine
@@ -209,15 +212,10 @@ def run(options: argparse.Namespace) -> int:
     is_one = options.prompt is not None or not _is_terminal()
     message = ""
     if is_one:
-        message = options.prompt
-        if message is None:
-            message = _read_all()
+        message = _read_all() if options.prompt is None else options.prompt
         if not message.strip():
-            raise UsageError(
-                "--prompt is empty"
-                if options.prompt is not None
-                else "standard input holds no message"
-            )
+            where = "standard input" if options.prompt is None else "--prompt"
+            raise UsageError(f"{where} is empty")
     replies = chat_model(options)
     system = [{"role": "system", "content": options.system}]
     begin = system if options.system is not None else []
@@ -324,7 +322,7 @@ def _print_reply(
     from keras_posenc.progress import progress
 
     with progress(sys.stderr.isatty()) as step:
-        step("Reading the chat, and compiling the model if it is the first")
+        step(replies.waiting)
         reply = replies.reply(chat)
         piece = next(reply, None)
     text = ""

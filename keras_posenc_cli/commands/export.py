@@ -66,7 +66,7 @@ def _add_saved_model(kinds: Commands) -> None:
         (
             "--version N",
             "number of this version (default: the next free one)",
-            int,
+            arguments.length,
         ),
         (
             "--keep N",
@@ -98,7 +98,6 @@ def _add_saved_model(kinds: Commands) -> None:
 
 
 def _add_litert(kinds: Commands) -> None:
-    quantizations = "float16", "int8", "int8-weights", "int8-static", "int4"
     add_command(
         kinds,
         "litert",
@@ -107,8 +106,8 @@ def _add_litert(kinds: Commands) -> None:
         ("--out FILE.tflite", "the file", REQUIRED_PATH),
         (
             "--quantization KIND",
-            f"{', '.join(quantizations)}, auto",
-            {"choices": (*quantizations, "auto")},
+            f"{', '.join(arguments.MODES)} or a recipe's .json",
+            arguments.mode,
         ),
         (
             "--keep X",
@@ -152,6 +151,7 @@ def _add_litertlm(kinds: Commands) -> None:
             "--quantization KIND",
             "float16, int8, int8-weights, int4 or a recipe's .json; of an "
             "embedder float16 or int8 (default: float32)",
+            arguments.mode,
         ),
         (
             "--lengths N,N",
@@ -208,6 +208,17 @@ def _given(options: argparse.Namespace, *names: str) -> dict[str, Any]:
     return {name: getattr(options, name) for name in names}
 
 
+def _check(options: argparse.Namespace, ending: str) -> None:
+    """Raises `UsageError` for what a file of one kind cannot have."""
+    check_out(options.out, ending)
+    is_exact = options.quantization is None
+    if (options.limits if is_exact else options.tolerance) is not None:
+        raise UsageError(
+            "--limit is for files with --quantization, and --tolerance for "
+            "files without"
+        )
+
+
 def run_saved_model(options: argparse.Namespace) -> int:
     if os.path.isfile(options.out):
         raise UsageError(
@@ -219,18 +230,16 @@ def run_saved_model(options: argparse.Namespace) -> int:
 
 
 def run_litert(options: argparse.Namespace) -> int:
-    check_out(options.out, ".tflite")
+    _check(options, ".tflite")
     kind, is_auto = options.quantization, options.quantization == "auto"
-    names = "limits", "task", "labels", "allow_operators"
-    own = _given(options, *names)
+    own = _given(options, "limits", "task", "labels", "allow_operators")
+    if kind in ("auto", "int8-static") and options.samples is None:
+        what = "the quality" if is_auto else "the ranges of numbers"
+        raise UsageError(
+            f"--quantization {kind} needs --samples FILE.npz to measure {what} "
+            "with: some hundred real inputs, an array for each by its name"
+        )
     if is_auto:
-        if options.samples is None:
-            raise UsageError(
-                "--quantization auto needs --samples FILE.npz to measure the "
-                "quality with: some hundred real inputs. Write the file in "
-                "Python, with an array for each input by its name: "
-                "np.savez('s.npz', text=np.array(texts[:600]))"
-            )
         keep = {} if options.keep is None else {"keep": options.keep}
         return _export(options, "quantize", **own, **keep)
     if options.keep is not None:
@@ -244,7 +253,7 @@ def run_litert(options: argparse.Namespace) -> int:
 
 
 def run_litertlm(options: argparse.Namespace) -> int:
-    check_out(options.out, ".litertlm")
+    _check(options, ".litertlm")
     model = load_model(options.model, options.imports)
     names = "quantization", "limits", "lengths"
     return _publish(
@@ -256,7 +265,7 @@ def run_litertlm(options: argparse.Namespace) -> int:
 
 
 def run_onnx(options: argparse.Namespace) -> int:
-    check_out(options.out, ".onnx")
+    _check(options, ".onnx")
     own = _given(options, "quantization", "limits")
     return _export(options, "export_onnx", **own)
 
@@ -264,6 +273,9 @@ def run_onnx(options: argparse.Namespace) -> int:
 def _export(options: argparse.Namespace, function: str, **own: Any) -> int:
     """Exports by a public function, with `own` arguments of its kind."""
     samples = load_samples(options.samples)
+    needs_samples = own.get("quantization") == "int8-static"
+    if samples is not None and not (options.verify or needs_samples):
+        raise UsageError("--samples cannot be used with --no-verify")
     if own.get("version") is not None:
         from keras_posenc.export.versions import check_free, check_version
 

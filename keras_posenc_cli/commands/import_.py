@@ -9,6 +9,10 @@ from keras_posenc_cli.loading import check_exists, check_out, load_checkpoint
 from keras_posenc_cli.options import Commands, add_command
 from keras_posenc_cli.process import EXIT_OK
 
+_OF_PYTHON = (
+    *("from_ids", "pad_id", "pairs", "encoder_only", "max_length"),
+    *("ignore_keys", "prompts", "truncate_dim", "output", "dtype"),
+)
 _DTYPES = ("float32", "bfloat16", "float16", "mixed_bfloat16", "mixed_float16")
 
 
@@ -94,19 +98,8 @@ def run(options: argparse.Namespace) -> int:
         check_exists(options.folder)
     out = options.out or Path(f"{_name(options.folder)}.keras")
     check_out(out, ".keras")
-    model = load_checkpoint(
-        options.folder,
-        from_ids=options.from_ids,
-        pad_id=options.pad_id,
-        pairs=options.pairs,
-        encoder_only=options.encoder_only,
-        max_length=options.max_length,
-        ignore_keys=options.ignore_keys,
-        prompts=options.prompts,
-        truncate_dim=options.truncate_dim,
-        output=options.output,
-        dtype=options.dtype,
-    )
+    given = {name: getattr(options, name) for name in _OF_PYTHON}
+    model = load_checkpoint(options.folder, **given)
     from keras_posenc.export import units
     from keras_posenc.publish import publish_keras
 

@@ -33,17 +33,19 @@ def add(commands: Commands) -> None:
             "SavedModel (or folder of versions), .tflite, .litertlm, .onnx",
             arguments.path,
         ),
-        (
-            "model MODEL.keras",
-            "its model, or a Hugging Face checkpoint; most options need it",
-            {"type": arguments.path, "nargs": "?"},
-        ),
-        (
-            "--runtime NAME",
-            "without a model: litert, litert_compiled, onnx, saved_model "
-            "or litertlm (default: all installed)",
-            {"dest": "runtimes", "action": "append"},
-        ),
+        [
+            (
+                "model MODEL.keras",
+                "its model, or a Hugging Face checkpoint; most options need it",
+                {"type": arguments.path, "nargs": "?"},
+            ),
+            (
+                "--runtime NAME",
+                "without a model: litert, litert_compiled, onnx, saved_model "
+                "or litertlm (default: all installed)",
+                {"dest": "runtimes", "action": "append"},
+            ),
+        ],
         *VERIFICATION,
         "--limit",
         "--allow-op",

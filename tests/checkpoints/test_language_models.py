@@ -236,6 +236,10 @@ def test_sampling_has_seeds(model):
     assert greedy is sampled.with_options(do_sample=False)
     made = kp.PretrainedGenerator(model.model, temperature=0, top_k=3)
     assert made.search.decoding.draw is None
+    # At temperature 1 where no other is known, as in transformers.
+    assert made.with_options(do_sample=True).temperature == 1.0
+    made = kp.PretrainedGenerator(model.model, do_sample=True)
+    assert made.is_drawn
 
 
 @pytest.fixture(scope="module")

@@ -4,6 +4,7 @@ import re
 import subprocess
 import sys
 
+import numpy as np
 import pytest
 
 import keras_posenc as kp
@@ -57,10 +58,17 @@ VERIFY = "verify model.tflite model.keras"
                 ("one=ids:-1x64", "ids:-1x64"),
                 ("one=", "one="),
                 ("=ids:1x64", "=ids:1x64"),
+                ("a-b", "a-b"),
             ]
         ),
         (f"{LITERT} --signature a --signature a=ids:1x4", "is given twice"),
-        (f"{LITERT} --quantization int5", "invalid choice: 'int5'"),
+        (f"{LITERT} --quantization int5", "'int5' is none of float16, int8, "),
+        (f"{LITERT} --quantization no.json", "auto, and no .json file"),
+        (f"{LITERT} --keep 0", "0 is not above 0 and at most 1"),
+        (f"{LITERT} --labels yes,yes", "a label is empty or given twice"),
+        (f"{LITERT} --limit foo=20", "with a NAME of sqnr, agreement, "),
+        (f"{VERIFY} --runtime onnx", "--runtime: not allowed with argument M"),
+        ("export saved-model m --out x --version 0", "0 is not above 0"),
         ("bench model.tflite --lengths 16,0", "0 is not above 0"),
         ("bench model.tflite --lengths 16,", "invalid int value: '16,'"),
         (
@@ -109,6 +117,20 @@ def test_arguments_that_do_not_parse(run, arguments, reason):
             f"{VERIFY} --samples none.npz",
             "--samples: 'none.npz' cannot be read: No such file",
         ),
+        (f"{VERIFY} --import none", "--import none: No module named 'none'"),
+        (f"{LITERT}.tflite --limit kl=1", "--limit is for files with --quant"),
+        (
+            f"{LITERT}.tflite --quantization int8 --tolerance 1",
+            "--tolerance for files without",
+        ),
+        (
+            f"{LITERT}.tflite --quantization int8-static",
+            "needs --samples FILE.npz to measure the ranges of numbers",
+        ),
+        (
+            f"{LITERT}.tflite --samples samples.npz --no-verify",
+            "--samples cannot be used with --no-verify",
+        ),
         (
             "export saved-model model.keras --out model.tflite",
             "--out must be a folder of versions, and 'model.tflite' is a file",
@@ -117,15 +139,12 @@ def test_arguments_that_do_not_parse(run, arguments, reason):
             "export saved-model model.keras --out versions --version 10",
             "Version 10 exists in 'versions'",
         ),
-        (
-            "export saved-model model.keras --out x --version 0",
-            "--version must be an integer from 1",
-        ),
     ],
 )
 def test_arguments_refused_before_anything_is_loaded(
     cli, folder, arguments, reason
 ):
+    np.savez(folder / "samples.npz")
     result = cli(*arguments.split())
     assert result.code == 2
     (line,) = result.err.splitlines()  # no "Loading"

@@ -86,7 +86,6 @@ REFUSED = [
         "Or keras-posenc import bert --from-ids makes a model that needs none",
     ),
     (f"{SAVED_MODEL} --labels yes,no,maybe", "3 labels for scores of"),
-    (f"{SAVED_MODEL} --labels yes,yes", "empty or given twice"),
     (f"{SAVED_MODEL} --labels no.txt", "'no.txt' cannot be read: No such fi"),
     (f"{SAVED_MODEL} --labels model.keras", "cannot be read: 'utf"),
     (
@@ -97,14 +96,6 @@ REFUSED = [
     (
         f"{SAVED_MODEL} --batching speed=9",
         "--batching chooses the parameters. By name, max_batch_size, ",
-    ),
-    (
-        f"{SAVED_MODEL} --signature a-b",
-        "shapes by input, such as --signature 'serving_default=ids:?x64'. ",
-    ),
-    (
-        "export onnx model.keras --out m.onnx --quantization int8 --limit x=3",
-        "such as --limit sqnr=3.0: sqnr, ",
     ),
     ("score bert --in x --out out", "Export it first: keras-posenc export"),
     (f"{SCORE} *.csv", "'*.csv' does not exist"),

@@ -199,6 +199,9 @@ class TestStreams:
     ("message", "said"),
     [
         ("`tolerance` is. Received: tolerance=1", "--tolerance is. Received: "),
+        ("No. Received: limits={'kl': 2.0}. Or", "ved: --limit kl=2.0. Or"),
+        ("Received: samples={'x': array([1])}", ": --samples FILE.npz"),
+        ("Received: signatures={'x': <m>}", ": --signature={'x': <m>}"),
         ("give `signatures={'a': (model, {'x': (None, 4)})}`", "a=x:?x4"),
         ("`signatures={'a': (1, 2)}`", "--signature 'a=(1, 2)'"),
         *[

@@ -102,8 +102,7 @@ class LiteRT(Format):
             if not all(self.batches.values()):
                 raise ValueError(
                     "`quantization='int8-static'` finds the ranges of numbers "
-                    "with `samples`: some hundred real inputs of each "
-                    "signature, such as texts[:200] or an array of ids"
+                    "with `samples`: some hundred real inputs of each signature"
                 )
 
     def _take_one_example(self, found: Inspection | None) -> None:

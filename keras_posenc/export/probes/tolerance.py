@@ -40,8 +40,8 @@ def limits_of(
     if quantization is None:
         if given is not None:
             raise ValueError(
-                "`limits` are of quantized files, and this file is not "
-                "quantized: give `tolerance` instead. "
+                "`limits` can be given for quantized files only, and this "
+                "one is not: give `tolerance` instead. "
                 f"Received: limits={given!r:.80}"
             )
         return {}

@@ -54,9 +54,9 @@ def with_labels(
             raise ValueError(
                 f"`labels` must name each score of {of}, of shape (batch, "
                 f"..., scores). Received: {len(names)} labels for "
-                f"{', '.join(dict.fromkeys(texts))}. Give several outputs a "
-                "dict of labels by output; leave out `labels` if the model "
-                "gives vectors, not scores"
+                f"{', '.join(dict.fromkeys(texts))}. Several outputs take, in "
+                "Python, a dict of labels by output; leave out `labels` if the "
+                "model gives vectors, not scores"
             )
     return resolved
 

@@ -128,11 +128,13 @@ class TestExport:
             (
                 "saved-model",
                 "m",
-                "--version 4 --keep 2 --labels a,b --warmup --batching",
+                "--version 4 --keep 2 --labels a,b --tolerance 0.5 --warmup "
+                "--batching",
                 {
                     "version": 4,
                     "keep": 2,
                     "labels": ["a", "b"],
+                    "tolerance": 0.5,
                     "warmup": True,
                     "batching": True,
                     "allow_operators": ["Abc"],
@@ -178,7 +180,7 @@ class TestExport:
             *("export", kind, "model.keras", "--out", tmp_path / name),
             *line.split(),
             *(("--allow-op", "Abc") if "allow_operators" in own else ()),
-            *("--max-length", 9, "--tolerance", 0.5, "--json"),
+            *("--max-length", 9, "--json"),
         )
         assert result.code == 0, result.err
         assert json.loads(result.out) == {"path": str(tmp_path / name)}
@@ -186,7 +188,7 @@ class TestExport:
             "signatures": None,
             "samples": None,
             "max_length": 9,
-            "tolerance": 0.5,
+            "tolerance": None,
             "verify": True,
             **own,
         }

@@ -52,7 +52,7 @@ class TestVerify:
         module = importlib.import_module("keras_posenc.export.verify")
         monkeypatch.setattr(module, "verify_export", verify)
         line = (
-            "verify model.tflite model.keras --runtime onnx --labels a,b "
+            "verify model.tflite model.keras --labels a,b "
             "--max-length 9 --tolerance 0.5 --allow-op Abc "
             "--limit agreement=0.9 --limit kl=0.2 "
             "--json"
@@ -60,7 +60,7 @@ class TestVerify:
         result = cli(*line.split())
         assert result.code == 0, result.err
         assert asked == {
-            "runtimes": ["onnx"],
+            "runtimes": None,
             "signatures": None,
             "labels": ["a", "b"],
             "samples": None,
@@ -111,3 +111,16 @@ class TestReplay:
         result = cli("verify", path, "--labels", "a,b")
         assert result.code == 2
         assert "--labels needs the model" in result.err
+
+    def test_signatures_that_were_not_verified_again(
+        self, cli, folder, tmp_path
+    ):
+        model = keras.models.load_model(folder / "model.keras")
+        path, silent = tmp_path / "m.tflite", {"max_length": 4, "verbose": 0}
+        given = {"serving_default": model, "one": (model, {"ids": (1, 4)})}
+        kp.export_litert(model, path, signatures=given, **silent)
+        for command in ("verify", "inspect"):
+            assert "not verified" not in cli(command, path).out
+        kp.verify_export(path, model, **silent)
+        for command in ("verify", "inspect"):
+            assert cli(command, path).out.endswith("not verified: one\n")
