@@ -245,7 +245,6 @@ def check(
         path=inspection.path,
         kind=inspection.kind,
         size_bytes=inspection.size_bytes,
-        load_seconds=response["load_seconds"],
         foreign_operators=inspection.foreign_operators,
         unverified=sorted(
             {*inspection.signatures}.difference(names)
