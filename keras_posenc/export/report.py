@@ -181,7 +181,7 @@ class VerificationReport:
         if all(case.is_nan for case in self.cases):
             return "The model's outputs are all NaN, so nothing was verified"
         if self.different_weights:
-            return f"The outputs match, but {others}. {_TRAINED}"
+            return f"The outputs are within limits, but {others}. {_TRAINED}"
         return None
 
     @property
