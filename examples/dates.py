@@ -252,7 +252,6 @@ def deliver(
         "",
         "takes",
         "MB",
-        "load, s",
         "1 text, ms",
         "cases",
         title="Exports, verified in processes without Keras",
@@ -266,7 +265,6 @@ def deliver(
             kind,
             takes,
             f"{report.size_bytes / 1e6:.2f}",
-            f"{report.load_seconds:.2f}",
             f"{report.cases[0].milliseconds:.2f}",
             str(len(report.cases)),
         )

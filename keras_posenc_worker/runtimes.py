@@ -2,7 +2,6 @@
 
 import math
 import os
-import time
 from collections.abc import Callable, Iterable, Sequence
 from importlib import util
 from pathlib import Path
@@ -57,7 +56,6 @@ class SavedModel:
     def __init__(self, exported: str, threads: int | None = None) -> None:
         import tensorflow as tf
 
-        began = time.perf_counter()
         self.folder = Path(exported)
         meta = read_graph(exported)
         graph = tf.Graph()
@@ -79,7 +77,6 @@ class SavedModel:
         }
         self.found: dict[bytes, Any] = {}  # by the cases that were run
         self._python: Any = None
-        self.load_seconds = time.perf_counter() - began
 
     def load_in_python(self) -> Any:
         """Returns what `tf.saved_model.load` does; it holds its variables."""

@@ -69,23 +69,21 @@ def compare(
     found = _judged(case, probe, got, reference)
     if found.is_right or reference.quantization is not None:
         return found
+    scales = reference.scales[probe.signature]
     kept, left_out = without_rounding(
-        probe,
-        got,
-        reference.moved(probe),
-        reference.scales[probe.signature],
-        case.allowed,
+        probe, got, reference.moved(probe), scales, case.allowed
     )
     rounded = _judged(case, probe, kept, reference)
     if not rounded.is_right:
         return found
     rounded = dataclasses.replace(rounded, undetermined=left_out)
     if not (left_out or probe.extremes):
-        reference.notes.append(
-            f"rounding alone, with {probe}: {found.where} differs by "
-            f"{found.largest_difference:.3g}, and the model's own outputs "
-            "move as far if its inputs and weights move by 4e-06 of them"
+        text = (
+            f"rounding alone: {found.where} differs by up to "
+            f"{found.largest_difference:.3g}, with {probe}. The model's own "
+            "outputs move as far if inputs and weights move by 4e-06 of them"
         )
+        reference.rounded.append((found.largest_difference, text))
     return rounded
 
 
@@ -245,7 +243,6 @@ def check(
         path=inspection.path,
         kind=inspection.kind,
         size_bytes=inspection.size_bytes,
-        load_seconds=response["load_seconds"],
         foreign_operators=inspection.foreign_operators,
         unverified=sorted(
             {*inspection.signatures}.difference(names)
@@ -262,6 +259,7 @@ def check(
         eager_differences=reference.eager_differences,
         notes=[
             *notes(reference, inspection),
+            *[text for _, text in sorted(reference.rounded)[-1:]],
             *_other_nan(pairs),
             *response.get("notes", ()),
         ],
@@ -328,8 +326,8 @@ def _other_nan(pairs: Sequence[tuple[Probe, Mapping[str, Any]]]) -> list[str]:
             if np.any(is_nan(got) != is_nan(wanted)):
                 names[f"{probe.signature}/{name}"] = None
     text = (
-        "NaN in: the file gives NaN where the model gives a number, or the "
-        f"reverse: {', '.join(names)}"
+        "if an input is NaN, the file gives NaN where the model gives a "
+        f"number, or the reverse, in {', '.join(names)}: let no NaN into it"
     )
     return [text] if names else []
 

@@ -287,17 +287,13 @@ def locate(path: str | Path) -> tuple[Path, str]:
     if not os.path.exists(path):  # Path.exists raises for too long names
         raise ValueError(f"'{path}' does not exist")
     if path.is_dir():
-        if not (path / "saved_model.pb").is_file():
-            for number in reversed(versions(path)):
-                if (path / str(number) / "saved_model.pb").is_file():
-                    path = path / str(number)
-                    break
-        if not (path / "saved_model.pb").is_file():
-            raise ValueError(
-                f"'{path}' is no SavedModel: it has no saved_model.pb, and no "
-                "numbered version that has one"
-            )
-        return path, "saved_model"
+        for each in (path, *(path / str(n) for n in versions(path)[::-1])):
+            if (each / "saved_model.pb").is_file():
+                return each, "saved_model"
+        raise ValueError(
+            f"'{path}' is no SavedModel: it has no saved_model.pb, and no "
+            "numbered version that has one"
+        )
     if not path.is_file():
         raise ValueError(f"'{path}' is neither a file nor a folder")
     if path.name == "saved_model.pb":

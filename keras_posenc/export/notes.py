@@ -2,14 +2,13 @@
 
 import itertools
 from collections.abc import Iterator
-from typing import Any
 
 import numpy as np
 
 from keras_posenc.export import units
 from keras_posenc.export.inspect import Inspection
 from keras_posenc.export.model_protocol import Offers
-from keras_posenc.export.probes.compare import has_nan
+from keras_posenc.export.probes.compare import has_nan, is_float
 from keras_posenc.export.probes.every_id import tables
 from keras_posenc.export.probes.reference import Reference
 from keras_posenc.export.probes.samples import describe_example
@@ -56,12 +55,17 @@ def notes(reference: Reference, inspection: Inspection) -> Iterator[str]:
             f"not each of {units.count(max(skipped.values()), 'id')} was run, "
             f"which would take long, in {units.some([*skipped])}"
         )
+    for each in reference.signatures:
+        found = [x.outputs for x in reference.usual if x.signature == each.name]
+        for name, output in found[0].items() if found else ():
+            rows = [row for x in found for row in np.atleast_1d(x[name])]
+            is_same = all(np.array_equal(row, rows[0]) for row in rows)
+            if is_float(output) and len(rows) > 1 and is_same:
+                yield f"{name} is equal for all test inputs: hardly tested"
     yield from reference.notes
     of_nan = (x for x in reference.usual if has_nan(x.outputs))
     for probe in itertools.islice(of_nan, 1):
-        output: Any = next(
-            x for x in probe.outputs.values() if has_nan({"": x})
-        )
+        output = next(x for x in probe.outputs.values() if has_nan({"": x}))
         example = describe_example(
             probe.inputs, output, np.argwhere(np.isnan(output))[0]
         )

@@ -78,11 +78,10 @@ class RuntimeReport:
         if self.errors:
             state = "DIFFERENT" if self.decides else "different"
             return f"{name}: {state}: {'; '.join(self.errors)}"
+        where = f" ({self.where})" * bool(self.where)
         return (
             f"{name}: equal in {units.count(self.cases, 'case')}, at most "
-            f"{self.largest_difference:.2g} of what is allowed"
-            + f" ({self.where})"
-            * bool(self.where)
+            f"{self.largest_difference:.2g} of what is allowed{where}"
         )
 
 
@@ -124,11 +123,8 @@ class ReplayReport:
 
     def to_dict(self) -> dict[str, Any]:
         """Returns the report as a dict that JSON can hold."""
-        return {
-            **dataclasses.asdict(self),
-            "path": str(self.path),
-            "passed": self.passed,
-        }
+        own = {"path": str(self.path), "passed": self.passed}
+        return dataclasses.asdict(self) | own
 
     def __str__(self) -> str:
         state = "verified by its cases" if self.passed else "FAILED"

@@ -79,7 +79,6 @@ class VerificationReport:
         path: The exported file or folder.
         kind: `"saved_model"`, `"litert"` or `"onnx"`.
         size_bytes: Size of the file or folder.
-        load_seconds: Time to load it.
         foreign_operators: Operators that the plain runtime lacks.
         unverified: Signatures that were not compared.
         tolerance: Largest difference allowed.
@@ -104,7 +103,6 @@ class VerificationReport:
     path: Path
     kind: str
     size_bytes: int
-    load_seconds: float
     foreign_operators: list[str]
     unverified: list[str]
     tolerance: float
@@ -183,7 +181,7 @@ class VerificationReport:
         if all(case.is_nan for case in self.cases):
             return "The model's outputs are all NaN, so nothing was verified"
         if self.different_weights:
-            return f"The outputs match, but {others}. {_TRAINED}"
+            return f"The outputs are within limits, but {others}. {_TRAINED}"
         return None
 
     @property
@@ -302,7 +300,6 @@ class VerificationReport:
     def details(self) -> str:
         """Returns the report with all remarks and every case."""
         lines = [
-            f"loaded in {units.time(self.load_seconds)}",
             *self.checks,
             "signature, inputs: largest difference, time of one call if known",
         ]

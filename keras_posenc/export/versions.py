@@ -43,10 +43,9 @@ def publish_version(
                 raise
     if keep is not None:
         kept = {number, *sorted({number, *earlier})[-keep:], *earlier[-1:]}
-        for old in earlier:
-            if old not in kept:
-                step(f"Removing version {old}")
-                _remove_version(base_path, old)
+        for old in sorted({*earlier} - kept):
+            step(f"Removing version {old}")
+            _remove_version(base_path, old)
     return target
 
 
@@ -69,9 +68,11 @@ def check_base(base_path: Path) -> None:
     for folder in (path, *path.parents):
         # Methods of Path raise for too long names.
         if os.path.exists(folder / "saved_model.pb"):
+            is_version = re.fullmatch("[0-9]+", folder.name)
+            given = f"'{folder.parent}'" if is_version else "another folder"
             raise ValueError(
                 "`base_path` must be the folder of a model's versions, and "
-                f"'{folder}' is a version: give '{folder.parent}'"
+                f"'{folder}' is a SavedModel itself: give {given}"
             )
 
 

@@ -242,7 +242,7 @@ def test_rounding_of_an_ill_conditioned_model_is_measured():
         return compare(probe, response, reference).largest_difference
 
     assert differing(first, 0, 2e-4) <= reference.tolerance
-    assert "rounding alone" in reference.notes[-1]
+    assert "rounding alone" in reference.rounded[-1][1]
     for wrong in ((first, 0, 0.1), (first, 1, 2e-4), (whole, 0, 1.0)):
         assert differing(*wrong) > reference.tolerance
 

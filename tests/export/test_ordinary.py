@@ -61,11 +61,11 @@ def by_batch(x):
 REFUSED = {
     "names that differ in case": (
         lambda: model_of("x", "X"),
-        "`keras.Model(x := keras.Input(",
+        "To rename inputs, export `keras.models.clone_model(",
     ),
     "a layer's name": (
         lambda: model_of("x", layer=layers.Dense(2, name="my y")),
-        "rename the layer",
+        "\nRename the layer",
     ),
     "code that needs a number of a run": (
         lambda: model_of("x", layer=by_batch),

@@ -209,8 +209,7 @@ class LiteRT(Format):
         checks = [*report.checks, text]
         return dataclasses.replace(report, checks=checks).with_notes(
             "MediaPipe lowercases only ASCII letters and keeps accents: other "
-            "texts get other ids, unless the application folds them first, see "
-            "docs/guarantees.md"
+            "texts get other ids, unless the application folds them first"
         )
 
 

@@ -154,8 +154,7 @@ def _convert(
     for inner in graphs(graph):
         del inner.value_info[:]  # of what the converter made of it
     _check(graph, signature)
-    if quantization is not None:
-        quantize(model, weights)
+    is_quantized = quantization is not None and quantize(model, weights)
     graph.name = signature.name
     onnx.helper.set_model_props(
         model, {"tensorflow": tf.__version__, "keras": keras.__version__}
@@ -168,7 +167,7 @@ def _convert(
         )
     with writing_to(path.parent):
         path.write_bytes(model.SerializeToString())
-    if quantization is None:
+    if not is_quantized:
         return []
     shapes = {each.path: each.shape for each in signature.model.weights}
     return in_float32(graph, shapes)

@@ -27,8 +27,8 @@ def check_mode(quantization: Any) -> None:
         )
 
 
-def quantize(model: Any, weights: Iterable[str]) -> None:
-    """Quantizes the weights of a model, in place.
+def quantize(model: Any, weights: Iterable[str]) -> bool:
+    """Quantizes the weights of a model, in place; returns whether it has any.
 
     Each column of a kernel has a scale, and 7 bits: x86 processors without VNNI
     add two products in 16 bits. Tables have 8 bits and one scale.
@@ -60,7 +60,7 @@ def quantize(model: Any, weights: Iterable[str]) -> None:
 
     chosen = [node.name for node in graph.node if is_quantized(node)]
     if not chosen:
-        return
+        return False
     onnx.helper.set_model_props(model, dict([_PREPARED]))
     with working_folder() as folder:
         path, rounded = (folder / f"{x}.onnx" for x in ("model", "rounded"))
@@ -75,6 +75,7 @@ def quantize(model: Any, weights: Iterable[str]) -> None:
             nodes_to_quantize=chosen,
         )
         model.graph.CopyFrom(onnx.load(rounded).graph)
+    return True
 
 
 def in_float32(graph: Any, paths: Mapping[str, tuple[int, ...]]) -> list[str]:

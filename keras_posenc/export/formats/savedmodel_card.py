@@ -4,6 +4,7 @@ import json
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
+from urllib.parse import quote
 
 import keras
 import numpy as np
@@ -93,7 +94,7 @@ def _signature(
         for name, spec in signature.specs.items()
     }
     body = json.dumps({"signature_name": signature.name, "inputs": inputs})
-    address = f"http://localhost:8501/v1/models/{model_name}:predict"
+    address = f"http://localhost:8501/v1/models/{quote(model_name)}:predict"
     request = f"```sh\ncurl {address} -d '{body}'\n```"
     if sum(map(np.prod, shapes.values())) > _MOST_NUMBERS:
         request = ""

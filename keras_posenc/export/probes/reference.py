@@ -66,6 +66,7 @@ class Reference:
     )
     seconds: float = 0.0  # of a processor, that the outputs took
     notes: list[str] = dataclasses.field(default_factory=list)
+    rounded: list[tuple[float, str]] = dataclasses.field(default_factory=list)
     eager_differences: list[str] = dataclasses.field(default_factory=list)
     graphs: Mapping[str, Graphs] = dataclasses.field(default_factory=dict)
 
@@ -110,10 +111,7 @@ def compute_reference(
     for each in signatures if quantization is not None else ():
         if (rescore := rescore_of(each)) is not None:
             rescores[each.name] = rescore
-    models: dict[int, Graphs] = {}
-    for each in signatures:
-        base = each.innermost
-        models.setdefault(id(base), Graphs(base, step))
+    models = {id(x.innermost): Graphs(x.innermost, step) for x in signatures}
     graphs = {each.name: models[id(each.innermost)] for each in signatures}
     cases: list[Probe] = []
     notes: list[str] = []
@@ -206,11 +204,6 @@ def _cases(
     is_limited = longest < most and not signature.innermost.grid_axes
     limits = ["no smaller ones"] * (smallest > 1)
     limits += ["no longer ones"] * is_limited
-    if limits:
-        notes.append(
-            f"{signature.name} was run on inputs of {smallest} to {longest} "
-            f"steps along an axis: the model takes {' and '.join(limits)}"
-        )
     takes = functools.partial(fitting.accepts, call)
     refusal, is_generated = "", False
     for probe in make_probes(
@@ -240,6 +233,12 @@ def _cases(
         notes.append(
             "run only on the samples, without other lengths and batch sizes: "
             f"{signature.name}{refusal}"
+        )
+    elif limits:
+        notes.append(
+            f"{signature.name} was run on generated inputs of {smallest} to "
+            f"{longest} steps or pixels: the model takes "
+            f"{' and '.join(limits)}"
         )
     if not given or signature.oracle is not None:
         return

@@ -303,19 +303,25 @@ def is_sequential(model: keras.Model) -> bool:
 def check_names(signature: str, names: list[str]) -> None:
     """Raises `ValueError` for names that exported inputs cannot have."""
     # TensorFlow's signatures have names in lower case inside.
-    different = {name.lower() for name in names}
-    if len(different) == len(names) and all(
-        re.fullmatch("[A-Za-z][A-Za-z0-9_]*", name)
-        and not keyword.iskeyword(name)
-        and name != "self"
-        for name in names
-    ):
+    lower = [name.lower() for name in names]
+    wrong = {
+        place: name
+        for place, name in enumerate(names)
+        if not re.fullmatch("[A-Za-z][A-Za-z0-9_]*", name)
+        or keyword.iskeyword(name)
+        or name == "self"
+        or name.lower() in lower[:place]
+    }
+    if not wrong:
         return
+    new = [f"x{n}" if n in wrong else name for n, name in enumerate(names)]
     raise ValueError(
         f"Signature '{signature}': the name of an input must be of ASCII "
         "letters, digits and underscores, begin with a letter, be no keyword "
         "of Python and not 'self', and differ from the others in more than "
-        "upper case. Of a model of one input, `keras.Model(x := keras.Input("
-        "model.inputs[0].shape[1:], dtype=model.inputs[0].dtype, name='x'), "
-        f"model(x))` has another name. Received: {', '.join(names)}"
+        "upper case. To rename inputs, export `keras.models.clone_model("
+        "keras.Model(model.inputs, model.outputs), [keras.Input(x.shape[1:], "
+        f"dtype=x.dtype, name=n) for x, n in zip(model.inputs, {new})], "
+        "clone_function=lambda layer: layer)`. Received: "
+        f"{', '.join(wrong.values())}"
     )

@@ -73,22 +73,26 @@ def tracing(signature: Signature) -> Iterator[None]:
         raise
     except Exception as error:  # of the user's code
         # The innermost layer, or other operation, that raised it.
-        frames = (frame for frame, _ in traceback.walk_tb(error.__traceback__))
-        callers = [frame.f_locals.get("self") for frame in frames]
-        where = ""
-        for each in callers:
+        where = remedy = ""
+        for frame, _ in traceback.walk_tb(error.__traceback__):
+            each = frame.f_locals.get("self")
             if isinstance(each, keras.Operation):
                 where = f", in {type(each).__name__} '{each.name}'"
         reason: Any = error
         if isinstance(error, tf.errors.OperatorNotAllowedInGraphError):
             reason = "its Python code needs a number that only a run knows"
+        shapes = [x.shape[1:] for x in signature.specs.values()]
+        if "is not a valid scope name" in str(error):
+            remedy = "\nRename the layer"
+        elif reason is not error or any(None in x for x in shapes):
+            remedy = (
+                "\nIf an operation needs sizes that are known, give them in "
+                "the signature, such as `signatures={'serving_default': "
+                "(model, {'image': (None, 64, 64, 3)})}`"
+            )
         raise ExportError(
             f"Model '{signature.model.name}' cannot be traced as a graph of "
-            f"signature '{signature.name}'{where}: {reason}\n"
-            "If an operation needs sizes that are known, give them in "
-            "the signature, such as `signatures={'serving_default': (model, "
-            "{'image': (None, 64, 64, 3)})}`. If a layer's name is not valid, "
-            "rename the layer"
+            f"signature '{signature.name}'{where}: {reason}{remedy}"
         ) from error
     finally:
         if is_filtering:

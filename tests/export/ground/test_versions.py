@@ -52,10 +52,11 @@ def test_folder_that_tensorflow_finds(tmp_path, name):
     check_free(tmp_path / name, 1)
 
 
-@pytest.mark.parametrize("name", ["1", "1/assets"])
+@pytest.mark.parametrize("name", ["1", "1/assets", "of_keras"])
 def test_folder_within_a_version(tmp_path, name):
-    make_version(tmp_path)
-    with pytest.raises(ValueError, match=f"is a version: give '{tmp_path}'"):
+    make_version(tmp_path, name.partition("/")[0])
+    given = "another folder" if name == "of_keras" else f"'{tmp_path}'"
+    with pytest.raises(ValueError, match=f"SavedModel itself: give {given}"):
         check_base(tmp_path / name)
 
 

@@ -99,6 +99,16 @@ def test_report_says_what_stays_in_float32(exported):
     assert note.startswith("int8 leaves in float32: conv/kernel. Quanti")
 
 
+def test_nothing_is_quantized_and_zeros_test_nothing(tmp_path):
+    x = keras.Input((8, 8, 8), name="x")
+    y = layers.Conv2D(32, 3, kernel_initializer="zeros", name="y")(x)
+    model, path = keras.Model(x, y), tmp_path / "m.onnx"
+    exported = kp.export_onnx(model, path, quantization="int8", verbose=False)
+    nothing, equal = exported.report.notes
+    assert nothing.startswith("int8 quantized nothing: ")
+    assert equal == "y is equal for all test inputs: hardly tested"
+
+
 def test_tables_that_a_loop_reads_stay_in_float32(tmp_path):
     """ONNX Runtime crashes where a loop reads restored rows."""
     ids = keras.Input((4,), dtype="int32", name="ids")

@@ -173,7 +173,6 @@ def altered(reference, change):
         path=Path("made.tflite"),
         kind="litert",
         size_bytes=1,
-        load_seconds=0.0,
         foreign_operators=[],
         unverified=sorted(unmeasured(reference, cases)),
         tolerance=reference.tolerance,

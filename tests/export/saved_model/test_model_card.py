@@ -61,10 +61,11 @@ def test_what_the_export_did_and_no_samples(served, card):
 
 def test_card_of_a_plain_model(make, tmp_path):
     path = kp.export_saved_model(
-        make.classifier(), tmp_path / "ids", verify=False, verbose=False
+        make.classifier(), tmp_path / "my ids", verify=False, verbose=False
     ).path
     text = (path / "MODEL_CARD.md").read_text()
     assert "tensorflow_text" not in text
+    assert "/models/my%20ids:predict -d" in text
     assert "lengths give wrong outputs in serving_default**" in text
     assert "Not verified" in text
     image = keras.Input((40, 30, 1), name="image")

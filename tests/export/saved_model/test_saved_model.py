@@ -164,7 +164,7 @@ def test_full_disk(tmp_path, make, monkeypatch):
     for number in versions(base):
         assert run_file(base / str(number), {"ids": [[1, 2]]})
         text = (base / str(number) / "MODEL_CARD.md").read_text()
-        assert text.endswith("Keras's exports.\n")
+        assert text.endswith("by output name.\n")
     assert not [*scratch.glob("[!_]*")]  # but what TensorFlow generates
 
 

@@ -369,7 +369,7 @@ def test_lookups_of_integers_are_cut_off():
         ),
         (
             layers.Conv2D(1, 1, name="Class Scores"),
-            "in Conv2D 'Class Scores': .*rename the layer$",
+            "in Conv2D 'Class Scores': .*Rename the layer$",
         ),
     ],
     ids=lambda each: getattr(each, "name", ""),
