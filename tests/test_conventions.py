@@ -1,8 +1,6 @@
 """What docs/reference/index.md says of public names and calls."""
 
 import inspect
-import re
-from pathlib import Path
 
 import keras
 import numpy as np
@@ -173,19 +171,3 @@ def test_stands_in_a_wrapper_that_hands_on_masks(make):
         np.testing.assert_array_equal(
             *(ops.convert_to_numpy(y) for y in (outputs[:, step], alone))
         )
-
-
-def test_american_spelling():
-    british = re.compile(
-        r"neighbo[u]r|(normal|vector|quant|token|optim)is[ei]|colo[u]r|centr[e]",
-        re.IGNORECASE,
-    )
-    kinds = {".py", ".md", ".kt", ".swift", ".js", ".html"}
-    for top in Path(__file__).resolve().parents[1].iterdir():
-        if top.name[0] == "." or top.name == "build":
-            continue
-        for path in (top, *top.rglob("*.*")):
-            parts = {*path.relative_to(top).parts}
-            if path.suffix in kinds and not parts & {"build", "node_modules"}:
-                found = british.search(path.read_text(encoding="utf-8"))
-                assert found is None, f"{path}: {found[0]}"

@@ -14,6 +14,7 @@ pytest.importorskip("tensorflow_text")
 import keras_posenc as kp  # noqa: E402
 from keras_posenc.checkpoints.folder import Folder  # noqa: E402
 from keras_posenc.checkpoints.heads import scoring_of  # noqa: E402
+from keras_posenc.text.tokenizer_file import pairing  # noqa: E402
 from tests.checkpoints.folders import changed as in_file  # noqa: E402
 from tests.checkpoints.folders import copied  # noqa: E402
 
@@ -97,6 +98,23 @@ def test_ids_of_pairs_answer_alike(model, expected):
     assert 290 < sum(plain) < len(TEXTS)
     errors = np.abs(found - answers)[plain]
     assert errors.max() <= TOLERANCE
+
+
+@pytest.mark.parametrize("is_typed", [False, True])
+@pytest.mark.parametrize("between", [1, 2])
+def test_templates(between, is_typed):
+    """As `tokenizers` writes them: `<s> $A </s> </s> $B:1 </s>:1`, say."""
+
+    def part(kind, name, type_id=0):
+        return {kind: {"id": name, "type_id": type_id}}
+
+    end = part("SpecialToken", "</s>")
+    one = [part("SpecialToken", "<s>"), part("Sequence", "A"), end]
+    second = part("Sequence", "B", int(is_typed))
+    pair = [*one, *[end] * (between - 1), second]
+    pair.append(part("SpecialToken", "</s>", int(is_typed)))
+    made = {"type": "TemplateProcessing", "single": one, "pair": pair}
+    assert pairing(made) == (between, is_typed)
 
 
 SIGMOID = "torch.nn.modules.activation.Sigmoid"

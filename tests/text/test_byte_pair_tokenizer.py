@@ -190,6 +190,14 @@ class TestRefusals:
         with pytest.raises(ValueError, match=match):
             make("roberta", changes)
 
+    def test_unknown_tokens_in_place_of_bytes(self, make):
+        vocabulary = {**TOKENIZERS["roberta"]["json"]["model"]["vocab"]}
+        vocabulary["no byte"] = vocabulary.pop(chr(256))  # of the byte 0
+        without = {"model.vocab": vocabulary, "model.unk_token": None}
+        assert make("roberta", without).split(["a\0"]).shape[0] == 1
+        with pytest.raises(ValueError, match=r"model.unk_token='<unk>'"):
+            make("roberta", {**without, "model.unk_token": "<unk>"})
+
     @pytest.mark.parametrize("text", ["{", "[" * 100_000])
     def test_no_json(self, tmp_path, text):
         path = tmp_path / "damaged.json"
