@@ -9,7 +9,7 @@ import contextlib
 import math
 import os
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -70,17 +70,24 @@ def limit(text: str) -> tuple[str, float]:
     )
 
 
-MODES = "float16", "int8", "int8-weights", "int8-static", "int4", "auto"
+MODES = "float16", "int8", "int8-weights", "int4"
+MORE_MODES = *MODES, "int8-static", "auto"
 
 
-def mode(text: str) -> str:
+def mode(text: str, modes: Sequence[str] = MODES) -> str:
     """Returns a mode of quantization, or the path of a recipe."""
     file = path(text)
-    if text not in MODES and not (file.suffix == ".json" and file.is_file()):
+    if text not in modes and not (
+        file.suffix == ".json" and os.path.isfile(file)
+    ):
         raise argparse.ArgumentTypeError(
-            f"'{text}' is none of {', '.join(MODES)}, and no .json file"
+            f"'{text}' is none of {', '.join(modes)}, and no .json file"
         )
     return str(file)
+
+
+def more_modes(text: str) -> str:
+    return mode(text, MORE_MODES)
 
 
 def prompt(text: str) -> tuple[str, str]:
@@ -116,7 +123,9 @@ _MOST_OF_LABELS = 10_000_000
 def labels(text: str) -> list[str]:
     file, names = path(text), text.split(",")
     # A name alone, such as "toxic", may be a label.
-    if names == [text] and (file.suffix or file.name != text or file.is_file()):
+    if names == [text] and (
+        file.suffix or file.name != text or os.path.isfile(file)
+    ):
         try:
             # Some editors start a file with a byte order mark.
             with file.open(encoding="utf-8-sig") as opened:

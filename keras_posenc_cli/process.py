@@ -150,7 +150,9 @@ def in_options(message: str, options: Mapping[str, str]) -> str:
 
     def spelled(found: re.Match[str]) -> str:
         name, has_value, code = (found[1] or found[2] or "").partition("=")
-        option = options.get(name + has_value) or options.get(name)
+        # As a remedy, an argument with a value may be another option.
+        option = options.get(name + has_value) if found[1] else None
+        option = option or options.get(name)
         if option is None:
             return found[0]
         if not has_value:
@@ -163,7 +165,7 @@ def in_options(message: str, options: Mapping[str, str]) -> str:
             return f"{option}={code}" if found[2] else found[0]
         if isinstance(value, bool):
             return option
-        again = f" {option.split()[-1]} "
+        again = "," if name == "batching" else f" {option.split()[-1]} "
         # Quoted again: a file's words may be copied to a shell.
         return f"{option} {again.join(map(shlex.quote, _words(value)))}"
 
@@ -187,6 +189,8 @@ def _words(value: Any) -> list[str]:
                     f"{key}:{'x'.join(map(str, shape)).replace('None', '?')}"
                     for key, shape in shapes.items()
                 )
+            case list():
+                each = ":".join(map(str, each))
         found.append(f"{name}={each}")
     return found
 

@@ -121,7 +121,8 @@ class PretrainedGenerator(Generator):
         self.sampling = dict(sampling or {})
         self.beam_options = dict(beam_options or {})
         if do_sample:
-            options |= {**self.sampling, **_given(options, SAMPLING)} or _DRAWN
+            own = {**_DRAWN, **self.sampling}
+            options |= {**own, **_given(options, SAMPLING)}
         if options.get("beams", 1) > 1:
             most = self.beam_options.get("length_penalty", 0.0)
             options.setdefault("length_penalty", most)
@@ -252,7 +253,7 @@ class PretrainedGenerator(Generator):
             own = {**self.sampling}
             if self.is_drawn:
                 own |= _given(vars(self.search.decoding), SAMPLING)
-            found |= {**own, **given} or _DRAWN
+            found |= {**(_DRAWN if does_sample else {}), **own, **given}
         elif does_sample is False or found.get("beams", 1) > 1:
             found |= dict.fromkeys((*SAMPLING, "seed"))
         if "beams" in found:

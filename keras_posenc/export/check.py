@@ -79,7 +79,7 @@ def compare(
     rounded = dataclasses.replace(rounded, undetermined=left_out)
     if not (left_out or probe.extremes):
         text = (
-            f"rounding alone: {found.where} differs by up to "
+            f"rounding alone: {found.where} differs by "
             f"{found.largest_difference:.3g}, with {probe}. The model's own "
             "outputs move as far if inputs and weights move by 4e-06 of them"
         )
@@ -326,8 +326,8 @@ def _other_nan(pairs: Sequence[tuple[Probe, Mapping[str, Any]]]) -> list[str]:
             if np.any(is_nan(got) != is_nan(wanted)):
                 names[f"{probe.signature}/{name}"] = None
     text = (
-        "if an input is NaN, the file gives NaN where the model gives a "
-        f"number, or the reverse, in {', '.join(names)}: let no NaN into it"
+        "if an input is NaN, the file gives NaN where the model gives a number,"
+        f" or the reverse, in {', '.join(names)}: let no NaN into the file"
     )
     return [text] if names else []
 

@@ -56,12 +56,19 @@ def notes(reference: Reference, inspection: Inspection) -> Iterator[str]:
             f"which would take long, in {units.some([*skipped])}"
         )
     for each in reference.signatures:
-        found = [x.outputs for x in reference.usual if x.signature == each.name]
+        found = [
+            x.outputs
+            for x in reference.probes
+            if x.signature == each.name and not x.is_nan
+        ]
         for name, output in found[0].items() if found else ():
             rows = [row for x in found for row in np.atleast_1d(x[name])]
             is_same = all(np.array_equal(row, rows[0]) for row in rows)
             if is_float(output) and len(rows) > 1 and is_same:
-                yield f"{name} is equal for all test inputs: hardly tested"
+                yield (
+                    f"{each.name}/{name} is equal for all test inputs, and so "
+                    "hardly tested: if it is no constant, give samples"
+                )
     yield from reference.notes
     of_nan = (x for x in reference.usual if has_nan(x.outputs))
     for probe in itertools.islice(of_nan, 1):

@@ -106,8 +106,8 @@ def _add_litert(kinds: Commands) -> None:
         ("--out FILE.tflite", "the file", REQUIRED_PATH),
         (
             "--quantization KIND",
-            f"{', '.join(arguments.MODES)} or a recipe's .json",
-            arguments.mode,
+            f"{', '.join(arguments.MORE_MODES)} or a recipe's .json",
+            arguments.more_modes,
         ),
         (
             "--keep X",

@@ -240,6 +240,8 @@ def test_sampling_has_seeds(model):
     assert made.with_options(do_sample=True).temperature == 1.0
     made = kp.PretrainedGenerator(model.model, do_sample=True)
     assert made.is_drawn
+    made = kp.PretrainedGenerator(model.model, temperature=0)
+    assert made.with_options(do_sample=True, top_k=3).is_drawn
 
 
 @pytest.fixture(scope="module")

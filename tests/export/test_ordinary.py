@@ -65,7 +65,7 @@ REFUSED = {
     ),
     "a layer's name": (
         lambda: model_of("x", layer=layers.Dense(2, name="my y")),
-        "\nRename the layer",
+        "\nRename it",
     ),
     "code that needs a number of a run": (
         lambda: model_of("x", layer=by_batch),

@@ -51,7 +51,7 @@ RelativePositionBias(num_buckets=1, bidirectional=False)
     `num_buckets` must be at least 2 with bidirectional=False
 RelativePositionBias(max_distance=8)
     `max_distance` must be above 8
-TransformerXLBias(encoding_dim=5)
+TransformerXLBias(encoding_dim=9)
     `encoding_dim` must be even
 XPosEmbedding(scale_base=2**25)
     `scale_base` must be at most 2**

@@ -228,6 +228,19 @@ def test_what_no_row_is_to_blame_for(files, monkeypatch):
         failing(MemoryError("full"), 3)(table)
 
 
+def test_a_file_of_a_fixed_batch(files, tmp_path):
+    fixed = {"serving_default": (files.numbers, {"vector": (4, 3)})}
+    path = kp.export_onnx(
+        files.numbers, tmp_path / "m.onnx", signatures=fixed, verbose=False
+    ).path
+    rows = np.random.default_rng(0).normal(size=(6, 3)).astype("float32")
+    good, _ = kp.Scorer(path)(pa.table({"vector": rows.tolist()}))
+    expected = files.numbers(rows)
+    np.testing.assert_allclose(
+        good["out"].to_pylist(), expected, rtol=0, atol=TOLERANCE
+    )
+
+
 def _written(folder, body, **options):
     """A scorer of an ONNX file of a graph."""
     import onnx

@@ -188,7 +188,7 @@ def test_an_encoder_learns_to_search(tmp_path):
         lambda x: encoder.predict_on_batch(x),
         queries,
         documents,
-        every=2,
+        every=3,
         prefix="seldom_",
     )
     before = evaluator()
@@ -214,7 +214,7 @@ def test_an_encoder_learns_to_search(tmp_path):
     after = evaluator()
     assert history["loss"][-1] < history["loss"][0]
     assert history["val_ndcg@10"][-1] == after["ndcg@10"]
-    assert history["seldom_mrr@1"] == history["val_mrr@1"][1::2]
+    assert history["seldom_mrr@1"] == history["val_mrr@1"][2::3]
     # Of 5 seeds, the least gain is 0.44.
     assert after["recall@1"] > before["recall@1"] + 0.2
     # The file has the loss, too.

@@ -65,7 +65,7 @@ def _specs(name: str, model: keras.Model) -> dict[str, keras.InputSpec]:
         )
     if is_sequential(model) and re.fullmatch(r"input_layer(_\d+)?", names[0]):
         specs[names[0]] = _unguessed(name, model, specs[names[0]])
-    check_names(name, names)
+    check_names(name, names, model)
     if not is_sequential(model):
         check_outputs(model, model.output)
     return specs
@@ -300,12 +300,17 @@ def is_sequential(model: keras.Model) -> bool:
     return isinstance(model, keras.Sequential)
 
 
-def check_names(signature: str, names: list[str]) -> None:
-    """Raises `ValueError` for names that exported inputs cannot have."""
+def check_names(
+    signature: str, names: list[str], model: keras.Model | None = None
+) -> None:
+    """Raises `ValueError` for names that exported inputs cannot have.
+
+    They are those of a model, or no one's to rename.
+    """
     # TensorFlow's signatures have names in lower case inside.
     lower = [name.lower() for name in names]
     wrong = {
-        place: name
+        place
         for place, name in enumerate(names)
         if not re.fullmatch("[A-Za-z][A-Za-z0-9_]*", name)
         or keyword.iskeyword(name)
@@ -314,14 +319,19 @@ def check_names(signature: str, names: list[str]) -> None:
     }
     if not wrong:
         return
-    new = [f"x{n}" if n in wrong else name for n, name in enumerate(names)]
+    how = ""
+    if model is not None:
+        outputs = "outputs" if is_sequential(model) else "output"
+        new = [f"in_{n}" if n in wrong else x for n, x in enumerate(names)]
+        how = (
+            " To rename inputs, export `keras.models.clone_model(keras.Model("
+            f"model.inputs, model.{outputs}), [keras.Input(batch_shape=x.shape,"
+            f" dtype=x.dtype, name=n) for x, n in zip(model.inputs, {new})], "
+            "clone_function=lambda layer: layer)`."
+        )
     raise ValueError(
         f"Signature '{signature}': the name of an input must be of ASCII "
         "letters, digits and underscores, begin with a letter, be no keyword "
         "of Python and not 'self', and differ from the others in more than "
-        "upper case. To rename inputs, export `keras.models.clone_model("
-        "keras.Model(model.inputs, model.outputs), [keras.Input(x.shape[1:], "
-        f"dtype=x.dtype, name=n) for x, n in zip(model.inputs, {new})], "
-        "clone_function=lambda layer: layer)`. Received: "
-        f"{', '.join(wrong.values())}"
+        f"upper case.{how} Received: {', '.join(names)}"
     )

@@ -82,9 +82,9 @@ def tracing(signature: Signature) -> Iterator[None]:
         if isinstance(error, tf.errors.OperatorNotAllowedInGraphError):
             reason = "its Python code needs a number that only a run knows"
         shapes = [x.shape[1:] for x in signature.specs.values()]
-        if "is not a valid scope name" in str(error):
-            remedy = "\nRename the layer"
-        elif reason is not error or any(None in x for x in shapes):
+        if "scope name has to match" in str(error):
+            remedy = "\nRename it"
+        elif reason is not error or "None" in f"{error}{shapes}":
             remedy = (
                 "\nIf an operation needs sizes that are known, give them in "
                 "the signature, such as `signatures={'serving_default': "

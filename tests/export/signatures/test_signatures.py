@@ -369,7 +369,7 @@ def test_lookups_of_integers_are_cut_off():
         ),
         (
             layers.Conv2D(1, 1, name="Class Scores"),
-            "in Conv2D 'Class Scores': .*Rename the layer$",
+            "in Conv2D 'Class Scores': .*Rename it$",
         ),
     ],
     ids=lambda each: getattr(each, "name", ""),
