@@ -75,7 +75,7 @@ def test_masked_numbers_hide_nothing(hidden):
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ((None, {"sqnr": 3}, None), "this file is not quantized"),
+        ((None, {"sqnr": 3}, None), "for quantized files only, and this"),
         (("int8", None, 1e-3), "`tolerance` is of files in float32"),
         (("int8", {"dB": 3}, None), "by name, .* sqnr, .* Received: .*dB"),
         (("int8", {"kl": -1}, None), r"kl \(at least 0\) .* Received: .*kl"),

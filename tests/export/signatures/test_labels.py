@@ -122,7 +122,7 @@ def test_given_signatures_have_labels_where_they_have_scores(make):
             "`labels` must name each score of 'score', of shape (batch, ..., "
             "scores). Received: 3 labels for mood of shape (None, 2)",
         ),
-        (["a", "b"], "Give several outputs a dict of labels by output"),
+        (["a", "b"], "Several outputs take, in Python, a dict of"),
     ],
 )
 def test_labels_that_are_none(make, labels, message):
