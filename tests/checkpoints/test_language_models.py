@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 import keras_posenc as kp
+from keras_posenc.generation.stream import Reply
 from tests.text.files import FIXTURES
 
 FOLDER = FIXTURES / "language_model"
@@ -199,6 +200,16 @@ def greedy(model, text):
         ids.append(1 + int(logits[1:].argmax()))  # 0 is padding
     found = bytes(each - 4 for each in ids[before:] if each > 3)
     return found.decode(errors="replace"), ids[-1] == 3
+
+
+class Pieces(list):
+    ended = True
+
+
+@pytest.mark.parametrize("pieces", [["xab"], ["xa", "b"], ["x", "a", "by"]])
+def test_no_piece_has_a_part_of_a_stop_string(pieces):
+    assert "".join(Reply(Pieces(pieces), ["ab"])) == "x"
+    assert "".join(Reply(Pieces(pieces), ["abz"])) == "".join(pieces)
 
 
 @pytest.mark.tensorflow

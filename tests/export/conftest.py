@@ -83,46 +83,33 @@ def model():
     return classifier()
 
 
-def signatures(model):
-    return {
-        "serving_default": model,
-        "short": (model, {"ids": (1, 4)}),
-    }
+def two(model):
+    signatures = {"serving_default": model, "short": (model, {"ids": (1, 4)})}
+    return {"signatures": signatures, **SHORT}
+
+
+SHORT = {"max_length": MAX_LENGTH, "verbose": False}
 
 
 @pytest.fixture(scope="session")
 def saved_model(model, tmp_path_factory):
     """The verified SavedModel of `model`, with a static signature beside."""
-    return kp.export_saved_model(
-        model,
-        tmp_path_factory.mktemp("export") / "not" / "yet" / "there",
-        signatures=signatures(model),
-        max_length=MAX_LENGTH,
-        verbose=False,
-    )
+    path = tmp_path_factory.mktemp("export") / "not" / "yet" / "there"
+    return kp.export_saved_model(model, path, **two(model))
 
 
 @pytest.fixture(scope="session")
 def litert(model, tmp_path_factory):
     """The verified LiteRT file of `model`, likewise."""
-    return kp.export_litert(
-        model,
-        tmp_path_factory.mktemp("export") / "not" / "there" / "model.tflite",
-        signatures=signatures(model),
-        max_length=MAX_LENGTH,
-        verbose=False,
-    )
+    path = tmp_path_factory.mktemp("export") / "not" / "there" / "model.tflite"
+    return kp.export_litert(model, path, **two(model))
 
 
 @pytest.fixture(scope="session")
 def onnx(model, tmp_path_factory):
     """The verified ONNX file of `model`, which has one signature."""
-    return kp.export_onnx(
-        model,
-        tmp_path_factory.mktemp("export") / "there" / "model.onnx",
-        max_length=MAX_LENGTH,
-        verbose=False,
-    )
+    path = tmp_path_factory.mktemp("export") / "there" / "model.onnx"
+    return kp.export_onnx(model, path, **SHORT)
 
 
 WORDS = ["one", "two", "three", "four", "five", "six", "seven"]
