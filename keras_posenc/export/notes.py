@@ -8,7 +8,7 @@ import numpy as np
 from keras_posenc.export import units
 from keras_posenc.export.inspect import Inspection
 from keras_posenc.export.model_protocol import Offers
-from keras_posenc.export.probes.compare import has_nan, is_float
+from keras_posenc.export.probes.compare import has_nan
 from keras_posenc.export.probes.every_id import tables
 from keras_posenc.export.probes.reference import Reference
 from keras_posenc.export.probes.samples import describe_example
@@ -55,20 +55,6 @@ def notes(reference: Reference, inspection: Inspection) -> Iterator[str]:
             f"not each of {units.count(max(skipped.values()), 'id')} was run, "
             f"which would take long, in {units.some([*skipped])}"
         )
-    for each in reference.signatures:
-        found = [
-            x.outputs
-            for x in reference.probes
-            if x.signature == each.name and not x.is_nan
-        ]
-        for name, output in found[0].items() if found else ():
-            rows = [row for x in found for row in np.atleast_1d(x[name])]
-            is_same = all(np.array_equal(row, rows[0]) for row in rows)
-            if is_float(output) and len(rows) > 1 and is_same:
-                yield (
-                    f"{each.name}/{name} is equal for all test inputs, and so "
-                    "hardly tested: if it is no constant, give samples"
-                )
     yield from reference.notes
     of_nan = (x for x in reference.usual if has_nan(x.outputs))
     for probe in itertools.islice(of_nan, 1):

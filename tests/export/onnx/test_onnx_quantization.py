@@ -99,14 +99,13 @@ def test_report_says_what_stays_in_float32(exported):
     assert note.startswith("int8 leaves in float32: conv/kernel. Quanti")
 
 
-def test_nothing_is_quantized_and_zeros_test_nothing(tmp_path):
+def test_nothing_that_is_quantized_is_told_once(tmp_path):
     x = keras.Input((8, 8, 8), name="x")
-    y = layers.Conv2D(32, 3, kernel_initializer="zeros", name="y")(x)
+    y = layers.Conv2D(32, 3, name="y")(x)
     model, path = keras.Model(x, y), tmp_path / "m.onnx"
     exported = kp.export_onnx(model, path, quantization="int8", verbose=False)
-    nothing, equal = exported.report.notes
+    (nothing,) = exported.report.notes
     assert nothing.startswith("int8 quantized nothing: ")
-    assert equal.startswith("serving_default/y is equal for all test inputs")
 
 
 def test_tables_that_a_loop_reads_stay_in_float32(tmp_path):
