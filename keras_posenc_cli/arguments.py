@@ -77,6 +77,7 @@ MORE_MODES = *MODES, "int8-static", "auto"
 def mode(text: str, modes: Sequence[str] = MODES) -> str:
     """Returns a mode of quantization, or the path of a recipe."""
     file = path(text)
+    # Path.is_file raises for names that are too long.
     if text not in modes and not (
         file.suffix == ".json" and os.path.isfile(file)
     ):

@@ -156,7 +156,7 @@ def load_samples(path: Path | None) -> Any:
 
     try:
         if path.exists() and not path.is_file():
-            raise ValueError("it is no regular file")  # a pipe waits
+            raise ValueError("it is a folder, a pipe or a device")
         # Opened here: NumPy does not close a file that is a damaged zip.
         with path.open("rb") as file:
             return dict(np.load(file))

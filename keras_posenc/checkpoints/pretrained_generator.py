@@ -121,8 +121,7 @@ class PretrainedGenerator(Generator):
         self.sampling = dict(sampling or {})
         self.beam_options = dict(beam_options or {})
         if do_sample:
-            own = {**_DRAWN, **self.sampling}
-            options |= {**own, **_given(options, SAMPLING)}
+            options |= _DRAWN | self.sampling | _given(options, SAMPLING)
         if options.get("beams", 1) > 1:
             most = self.beam_options.get("length_penalty", 0.0)
             options.setdefault("length_penalty", most)

@@ -15,7 +15,9 @@ _LONGEST = 128
 _HALF = 32
 # Bytes that are merged in Python before there is a table of words: as long as
 # it takes to make one, and a graph that merges.
-_FEW, _LONG = 20_000, 2_000
+_FEW = 20_000
+# Longer words are not: in Python a word takes time by the square of its length.
+_LONG = 2_000
 _LARGEST = np.iinfo(np.int64).max
 
 
@@ -147,7 +149,6 @@ class BytePairs:
         if eager and not self._ignores_merges and "_whole" not in vars(self):
             listed = words.numpy()
             self._left -= sum(map(len, listed))
-            # Merging a word in Python takes time by the square of its length.
             if self._left >= 0 and max(map(len, listed), default=0) <= _LONG:
                 return self._merged_in_python(listed)
         found = self._whole(words)

@@ -305,24 +305,21 @@ def check_names(
 ) -> None:
     """Raises `ValueError` for names that exported inputs cannot have.
 
-    They are those of a model, or no one's to rename.
+    With `model`, whose inputs they are, the message says how to rename them.
     """
     # TensorFlow's signatures have names in lower case inside.
     lower = [name.lower() for name in names]
-    wrong = {
-        place
-        for place, name in enumerate(names)
-        if not re.fullmatch("[A-Za-z][A-Za-z0-9_]*", name)
-        or keyword.iskeyword(name)
-        or name == "self"
-        or name.lower() in lower[:place]
-    }
-    if not wrong:
+    if len({*lower}) == len(names) and all(
+        re.fullmatch("[A-Za-z][A-Za-z0-9_]*", name)
+        and not keyword.iskeyword(name)
+        and name != "self"
+        for name in names
+    ):
         return
     how = ""
     if model is not None:
         outputs = "outputs" if is_sequential(model) else "output"
-        new = [f"in_{n}" if n in wrong else x for n, x in enumerate(names)]
+        new = [f"in_{n}" for n in range(len(names))]
         how = (
             " To rename inputs, export `keras.models.clone_model(keras.Model("
             f"model.inputs, model.{outputs}), [keras.Input(batch_shape=x.shape,"

@@ -84,7 +84,7 @@ def tracing(signature: Signature) -> Iterator[None]:
         shapes = [x.shape[1:] for x in signature.specs.values()]
         if "scope name has to match" in str(error):
             remedy = "\nRename it"
-        elif reason is not error or "None" in f"{error}{shapes}":
+        elif reason is not error or any(None in x for x in shapes):
             remedy = (
                 "\nIf an operation needs sizes that are known, give them in "
                 "the signature, such as `signatures={'serving_default': "

@@ -99,7 +99,7 @@ def test_report_says_what_stays_in_float32(exported):
     assert note.startswith("int8 leaves in float32: conv/kernel. Quanti")
 
 
-def test_nothing_that_is_quantized_is_told_once(tmp_path):
+def test_nothing_quantized_is_reported_once(tmp_path):
     x = keras.Input((8, 8, 8), name="x")
     y = layers.Conv2D(32, 3, name="y")(x)
     model, path = keras.Model(x, y), tmp_path / "m.onnx"

@@ -206,7 +206,7 @@ def test_options_name_regular_files(tmp_path, soon):
     for spoil in (fifo, device):
         path = tmp_path / f"{spoil.__name__}.npz"
         spoil(path)
-        with pytest.raises(UsageError, match="is no regular file"):
+        with pytest.raises(UsageError, match="is a folder, a pipe or a dev"):
             load_samples(path)
         path = tmp_path / f"{spoil.__name__}.keras"
         spoil(path)
