@@ -143,7 +143,9 @@ def labels(text: str) -> list[str]:
             )
         names = content.splitlines()
     if not (names and all(names)) or len({*names}) < len(names):
-        raise argparse.ArgumentTypeError("a label is empty or given twice")
+        raise argparse.ArgumentTypeError(
+            f"a label of '{text:.60}' is empty or given twice"
+        )
     return names
 
 

@@ -347,7 +347,7 @@ def test_a_stream_is_what_is_generated(models, make, options):
 
 @HOME
 def test_parts_of_a_stream_are_what_their_blocks_compute():
-    """Those that are alike are traced as one, and no others; LoRA anew."""
+    """Equal blocks share one trace. After LoRA is added, all are traced."""
     rotary = kp.RotaryEmbedding()
     near, far = (kp.Attention(rotary, window=w) for w in (1, None))
     several = {"attention": [far, near] * 3, "num_layers": 6}
