@@ -65,7 +65,10 @@ VERIFY = "verify model.tflite model.keras"
         (f"{LITERT} --quantization int5", "'int5' is none of float16, int8, "),
         (f"{LITERT} --quantization no.json", "auto, and no .json file"),
         (f"{LITERT} --keep 0", "0 is not above 0 and at most 1"),
-        (f"{LITERT} --labels yes,yes", "a label is empty or given twice"),
+        (
+            f"{LITERT} --labels yes,yes",
+            "a label of 'yes,yes' is empty or given twice",
+        ),
         (f"{LITERT} --limit foo=20", "with a NAME of sqnr, agreement, "),
         (f"{VERIFY} --runtime onnx", "--runtime: not allowed with argument M"),
         ("export saved-model m --out x --version 0", "0 is not above 0"),
